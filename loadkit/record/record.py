@@ -4,7 +4,10 @@ Times are milliseconds after t0, which is stamped just before the first byte of 
 socket; what happened before t0 (`scheduled_ms`) is zero or negative. Absent is None, never 0 and never NaN.
 """
 
-from dataclasses import asdict, dataclass, field, fields
+# ruff: noqa: RUF009 - _doc only wraps dataclasses.field, it makes no shared value
+
+from dataclasses import dataclass, field, fields
+from enum import StrEnum
 from typing import Any
 
 
@@ -97,7 +100,9 @@ class Record:
     error_message: str | None = _doc("message of the error body, at most 800 characters, redacted")
     retry_after_ms: float | None = _doc("wait asked for by the last refusal", "ms")
     finish_reason: str | None = _doc("finish reason the server gave")
-    attempts: list[dict[str, Any]] = _doc("every attempt: outcome, http_status, start_ms, end_ms, wait_ms", factory=list)
+    attempts: list[dict[str, Any]] = _doc(
+        "every attempt: outcome, http_status, start_ms, end_ms, wait_ms", factory=list
+    )
     retry_wait_ms: float | None = _doc("sum of waits between attempts", "ms")
     ttft_first_attempt_ms: float | None = _doc("first token after the t0 of the first attempt", "ms")
 
@@ -109,8 +114,23 @@ class Record:
     flags: list[str] = _doc("what a reader must know, from a closed set", factory=list)
 
     def to_json(self) -> dict[str, Any]:
-        """The record as a dict with all keys present, in order, of builtin values."""
-        return asdict(self)
+        """The record as a dict with all keys present, in order, of builtin values that share nothing with it."""
+        return {name: _plain(getattr(self, name)) for name in FIELDS}
+
+    @classmethod
+    def from_json(cls, row: dict[str, Any]) -> "Record":
+        """The record of a row of records.jsonl. Keys of a later schema are left out; missing ones get the default."""
+        return cls(**{name: _plain(row[name]) for name in FIELDS if name in row})
+
+
+def _plain(value: Any) -> Any:
+    """A copy of builtins only; a member of a closed set becomes its string, so that every packer takes it."""
+    if isinstance(value, list):
+        # Gaps and counts are by far the longest lists, and they hold numbers only.
+        return value.copy() if value and isinstance(value[0], (int, float)) else [_plain(item) for item in value]
+    if isinstance(value, dict):
+        return {key: _plain(item) for key, item in value.items()}
+    return value.value if isinstance(value, StrEnum) else value
 
 
 FIELDS = tuple(f.name for f in fields(Record))

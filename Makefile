@@ -1,0 +1,39 @@
+# The two commands are `make run` and `make test`; each sets up what it needs.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+
+.DEFAULT_GOAL := help
+.PHONY: help run test lint setup weights clean
+
+help: ## list the verbs
+	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
+
+run: $(VENV)/.ready weights ## set up and run the main job on the embedded engine (under two minutes)
+	$(BIN)/loadkit run
+
+test: $(VENV)/.ready-test weights lint ## set up and run every check and test
+	$(BIN)/pytest
+
+lint: $(VENV)/.ready-test ## style and types
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+setup: $(VENV)/.ready ## make the virtual environment only
+
+weights: $(VENV)/.ready
+	@$(BIN)/python -m loadkit.target.weights
+
+clean: ## remove the virtual environment and caches; runs and weights stay
+	rm -rf $(VENV) .pytest_cache .ruff_cache .mypy_cache .hypothesis build *.egg-info
+
+$(VENV)/.ready: pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "loadkit needs Python 3.11 or newer"; exit 2; }
+	@$(PYTHON) -m venv $(VENV) || { echo "The venv module of Python is missing; on Debian: apt-get install python3-venv"; exit 2; }
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e .
+	@touch $@
+
+$(VENV)/.ready-test: $(VENV)/.ready
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[test]'
+	@touch $@

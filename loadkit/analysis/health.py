@@ -1,0 +1,110 @@
+"""Whether the cells of a run may be used, from everything the run folder holds.
+
+What was judged while the run went on stands in the manifest, visit by visit, and wins: it saw every sample. Without it
+telemetry rows inside the measured windows are judged by the rules of `measure.validity`. Without those the records
+remain: the worst lag of a request bounds the p99 from above, so it can clear a cell or make it suspect, never invalid.
+
+A telemetry row has `timestamp` (end of the second it covers), `worker`, `hub_lag_p99_ms`, `cpu` (share of a core),
+`users_planned` and `users_live`; a row may lack any of them.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from loadkit.analysis.reading import names, number
+from loadkit.analysis.strata import Stratum
+from loadkit.analysis.window import wall_seconds
+from loadkit.measure.quantile import nearest_rank
+from loadkit.measure.validity import ORDER, Validity, cell_validity, client_health, worst
+from loadkit.record.names import Flag
+
+ROW_SECONDS = 1.0
+SUSPECT_FLAGS = (Flag.CLIENT_SATURATED, Flag.PREFIX_CACHE_HIT, Flag.PROMPT_TRUNCATED, Flag.THROTTLED)
+
+
+class Health:
+    """The run's evidence on its own load generator; ask `of(stratum, cell)` for each cell."""
+
+    def __init__(self, manifest: Mapping[str, Any], telemetry: Iterable[Mapping[str, Any]]) -> None:
+        self._judged: dict[str, list[Validity]] = defaultdict(list)
+        for visit in _visits(manifest):
+            if verdict := _verdict(visit.get("validity")):
+                self._judged[str(visit.get("cell"))].append(verdict)
+        timed = ((wall_seconds(row), row) for row in telemetry)
+        self._rows = sorted(((at, row) for at, row in timed if at is not None), key=lambda pair: pair[0])
+
+    def of(self, stratum: Stratum, cell: Mapping[str, Any]) -> Validity:
+        """The verdict on one cell of the summary, with every reason that was found."""
+        if judged := self._judged.get(cell["cell"]):
+            return worst(*judged, *of_requests(cell))
+        itl = (cell["itl_ms"] or cell["tpot_ms"] or {}).get("p50")
+        rows = self._inside(stratum, ROW_SECONDS)
+        if not rows:
+            return worst(_lag_bound(stratum, itl), *of_requests(cell))
+        workers = _by_worker(rows)
+        health = [client_health(_p99(mine, "hub_lag_p99_ms"), itl, _p99(mine, "cpu")) for mine in workers.values()]
+        return worst(*health, *self._users(stratum), *of_requests(cell))
+
+    def _inside(self, stratum: Stratum, reach_s: float) -> list[Mapping[str, Any]]:
+        """The rows inside the measured windows of the cell, or up to reach_s after them."""
+        spans = stratum.window.spans()
+        return [row for at, row in self._rows if any(start <= at <= end + reach_s for start, end in spans)]
+
+    def _users(self, stratum: Stratum) -> list[Validity]:
+        """Planned against live users in the rows wholly inside the windows; a window too short for one says nothing."""
+        rows = [row for row in self._inside(stratum, 0.0) if number(row, "users_live") is not None]
+        counts = [(number(row, "users_planned") or stratum.concurrency, number(row, "users_live") or 0) for row in rows]
+        verdicts = [cell_validity(int(planned), [int(live)], 0) for planned, live in counts]
+        seconds = [end - start for start, end in stratum.window.spans()]
+        if not verdicts and max(seconds, default=0.0) > 2 * ROW_SECONDS:
+            return [cell_validity(stratum.concurrency, [], 0)]
+        return verdicts
+
+
+def of_requests(cell: Mapping[str, Any]) -> list[Validity]:
+    """What the requests of a cell say against it: flags, and fewer streams in flight than planned."""
+    found = [
+        Validity("suspect", [f"{cell['flags'][flag.value]} of {cell['n']} requests carry {flag.value}"])
+        for flag in SUSPECT_FLAGS
+        if flag.value in cell["flags"]
+    ]
+    peak, planned = cell["peak_in_flight"], cell["concurrency"]
+    if peak is not None and peak < planned:
+        found.append(Validity("suspect", [f"at most {peak} streams were in flight where {planned} were planned"]))
+    if Flag.MODEL_DRIFT in cell["cell_flags"]:
+        found.append(Validity("suspect", ["the answers name more than one model or fingerprint in this run"]))
+    return found
+
+
+def _lag_bound(stratum: Stratum, itl_ms: float | None) -> Validity:
+    """The verdict from the worst lag inside each request, where no sample of the second by second kind is left."""
+    if not stratum.n:
+        return Validity("suspect", ["nothing was measured"])
+    verdict = client_health(nearest_rank(stratum.hub_lag, 0.99), itl_ms, 0.0)
+    if verdict.status != "invalid":
+        return verdict
+    return Validity("suspect", [f"{reason} at its worst inside a request" for reason in verdict.reasons])
+
+
+def _by_worker(rows: Iterable[Mapping[str, Any]]) -> dict[str, list[Mapping[str, Any]]]:
+    workers: dict[str, list[Mapping[str, Any]]] = defaultdict(list)
+    for row in rows:
+        workers[str(row.get("worker"))].append(row)
+    return workers
+
+
+def _p99(rows: Iterable[Mapping[str, Any]], name: str) -> float | None:
+    return nearest_rank([number(row, name) for row in rows], 0.99)
+
+
+def _visits(manifest: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    visits = manifest.get("visits")
+    return [visit for visit in visits if isinstance(visit, Mapping)] if isinstance(visits, list) else []
+
+
+def _verdict(value: Any) -> Validity | None:
+    """A verdict as the manifest holds it, {status, reasons}; None for anything else."""
+    if not isinstance(value, Mapping) or value.get("status") not in ORDER:
+        return None
+    return Validity(value["status"], names(value, "reasons"))

@@ -1,0 +1,41 @@
+"""Values out of a record that may come from anywhere: a number is a number, or it is absent."""
+
+from array import array
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+_LARGEST = 1e15  # beyond it a value is damage, and sums of it would overflow
+
+
+def number(row: Mapping[str, Any], name: str) -> float | None:
+    """The number under the name; None when it is absent or is anything else (text, true, NaN, absurdly large)."""
+    value = row.get(name)
+    return value if _is_number(value) else None
+
+
+def numbers(row: Mapping[str, Any], name: str) -> array:
+    """The list of numbers under the name; empty when it is absent or holds anything else."""
+    value = row.get(name)
+    try:
+        found = array("d", value if isinstance(value, list) else [])
+    except (TypeError, OverflowError):
+        return array("d")
+    return found if (np.abs(np.array(found)) < _LARGEST).all() else array("d")
+
+
+def names(row: Mapping[str, Any], name: str) -> list[str]:
+    """The list of strings under the name; what is not a string is left out."""
+    value = row.get(name)
+    return [item for item in value if isinstance(item, str)] if isinstance(value, list) else []
+
+
+def attempts(row: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """The attempts of a request, first to last; empty when they were not recorded."""
+    value = row.get("attempts")
+    return [item for item in value if isinstance(item, Mapping)] if isinstance(value, list) else []
+
+
+def _is_number(value: Any) -> bool:
+    return type(value) in (int, float) and -_LARGEST < value < _LARGEST

@@ -1,0 +1,20 @@
+"""The two errors a user is meant to see: each is one clear line that says what to change."""
+
+from loadkit.record.names import Outcome
+
+
+class ConfigError(Exception):
+    """Options, files or variables that cannot be used as they stand (exit code 2). Never holds the value of a key."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message)
+        self.message = message
+
+
+class TargetError(Exception):
+    """The target cannot be loaded: unreachable, unauthorised or wrong model (exit code 5). `outcome` names it."""
+
+    def __init__(self, message: str, outcome: Outcome) -> None:
+        super().__init__(message)
+        self.message = message
+        self.outcome = outcome

@@ -1,0 +1,70 @@
+"""The options of a run, the same for `loadkit run` and for a Locust command line.
+
+Values stay text in the parser, so that a bad one is our one-line error on every command line, and so that Locust can
+send them to its workers. Every dest begins with `loadkit_`, which no option of Locust's does.
+"""
+
+from typing import Any, Protocol
+
+from loadkit.plan.endpoint import PROTOCOL_NAMES
+
+TARGETS = ("endpoint", "engine", "sim", "board")
+PREFIX = "loadkit_"
+
+
+class Parser(Protocol):
+    """What argparse's and configargparse's parsers and groups have in common."""
+
+    def add_argument(self, *args: Any, **kwargs: Any) -> Any:
+        """Declare one option."""
+
+
+_VALUES: tuple[tuple[tuple[str, ...], str, str], ...] = (
+    (("--url",), "URL", "base URL of a server, such as http://127.0.0.1:8000"),
+    (("--target",), "KIND", f"what to load: {', '.join(TARGETS)}; without a URL or an endpoint: engine"),
+    (("--board",), "NAME", "edge board to load"),
+    (("--endpoint",), "NAME", "endpoint of endpoints.toml"),
+    (("--endpoints",), "FILE", "endpoints file; default ./endpoints.toml, then ~/.config/loadkit/endpoints.toml"),
+    (("--model",), "NAME", "model to ask for; default: the endpoint's, or the only one the server lists"),
+    (("--protocol",), "NAME", f"{', '.join(PROTOCOL_NAMES)}; default: the endpoint's, or openai-chat"),
+    (("--plan",), "NAME", "named plan: long (4K to 1M) or edge (128, 512, 1024); instead of tiers and concurrency"),
+    (("--tiers", "--lengths"), "LIST", "prompt lengths in server-counted tokens, such as 4K,32K"),
+    (("--concurrency",), "LIST", "streams in flight, such as 1,2,4"),
+    (("--rounds",), "N", "measured requests per stream and cell; default 3"),
+    (("--warmup",), "N", "warm-up requests per cell, at least one per stream; default 1, on boards 3"),
+    (("--max-tokens",), "N", "output tokens asked for; default 128, on the embedded engine 16"),
+    (("--temperature",), "T", "sampling temperature; default 0"),
+    (("--seed",), "N", "same seed, same prompt bytes; default: a fresh one, kept in the manifest"),
+    (("--rate",), "R", "open loop: requests per second; default: closed loop"),
+    (("--slo",), "TEXT", "objectives such as ttft=2s,itl=50ms,error_rate=1%%"),
+    (("--out",), "DIR", "folder that run folders go into; default runs"),
+    (("--connect-timeout",), "S", "seconds to connect; default 10"),
+    (("--ttft-timeout",), "S", "seconds to the first token; default 600, more for tiers above 128K"),
+    (("--read-timeout",), "S", "seconds of silence after that; default 600"),
+    (("--extra-body",), "JSON", "further fields of the request body, as a JSON object"),
+    (("--weights",), "PATH", "weights of the embedded engine"),
+)
+_SWITCHES: tuple[tuple[str, str], ...] = (
+    ("--ignore-eos", "generate max-tokens tokens where the server can be told to"),
+    ("--dry-run", "print the plan and stop"),
+    ("--yes", "do not ask before a plan of more than 1M tokens"),
+    ("--no-check", "do not check the endpoint before the run"),
+    ("--no-retry", "send every request once"),
+)
+
+
+def add_options(parser: Parser, *, positional_url: bool = False) -> None:
+    """Add the options of a run. `positional_url` also takes the URL as a bare argument, which Locust has no room for."""
+    if positional_url:
+        parser.add_argument("loadkit_url_argument", metavar="URL", nargs="?", help="base URL of a server")
+    for flags, metavar, text in _VALUES:
+        parser.add_argument(*flags, dest=_dest(flags[0]), metavar=metavar, help=text)
+    parser.add_argument(
+        "--header", dest=_dest("--header"), metavar="K=V", action="append", help="further request header; repeatable"
+    )
+    for flag, text in _SWITCHES:
+        parser.add_argument(flag, dest=_dest(flag), action="store_true", help=text)
+
+
+def _dest(flag: str) -> str:
+    return PREFIX + flag.lstrip("-").replace("-", "_")

@@ -1,0 +1,79 @@
+"""What was given on a command line, read option by option; every bad value is a one-line ConfigError."""
+
+import json
+import math
+from argparse import Namespace
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from loadkit.plan.endpoint import OWN_BODY_FIELDS
+from loadkit.plan.errors import ConfigError
+from loadkit.plan.flags import PREFIX
+from loadkit.plan.keys import check_header, looks_like_key
+
+_Number = TypeVar("_Number", int, float)
+
+
+class Given:
+    """The namespace by option name: text, None where it was not given."""
+
+    def __init__(self, namespace: Namespace) -> None:
+        self._namespace = namespace
+
+    def text(self, name: str) -> str | None:
+        value = getattr(self._namespace, PREFIX + name.replace("-", "_"), None)
+        return None if value is None else str(value).strip()
+
+    def flag(self, name: str) -> bool:
+        return bool(getattr(self._namespace, PREFIX + name.replace("-", "_"), False))
+
+    def number(self, name: str, kind: Callable[[str], _Number], low: float, high: float) -> _Number | None:
+        """A number in [low, high], or None where it was not given."""
+        text = self.text(name)
+        if text is None:
+            return None
+        try:
+            value = kind(text)
+        except ValueError:
+            value = None
+        if value is None or not math.isfinite(value) or not low <= value <= high:
+            whole = "a whole number" if kind is int else "a number"
+            raise ConfigError(f"--{name} {text[:40]!r}: must be {whole} from {low:g} to {high:g}")
+        return value
+
+    def url(self) -> str | None:
+        """The URL, wherever it was given; Locust's own --host serves too."""
+        given = [self.text("url-argument"), self.text("url"), getattr(self._namespace, "host", None)]
+        urls = list(dict.fromkeys(str(url) for url in given if url))
+        if len(urls) > 1:
+            raise ConfigError("two different URLs are given: keep one")
+        return urls[0] if urls else None
+
+    def headers(self) -> dict[str, str]:
+        found: dict[str, str] = {}
+        for item in getattr(self._namespace, PREFIX + "header", None) or []:
+            name, equals, value = str(item).partition("=")
+            try:
+                check_header(name.strip() if equals else "", value.strip())
+            except ValueError as error:
+                raise ConfigError(f"--header: {error}") from None
+            found[name.strip()] = value.strip()
+        return found
+
+    def extra_body(self) -> dict[str, Any]:
+        text = self.text("extra-body")
+        if text is None:
+            return {}
+        try:
+            body = json.loads(text)
+            json.dumps(body, allow_nan=False)
+        except (ValueError, RecursionError):
+            body = None
+        if not isinstance(body, dict):
+            raise ConfigError('--extra-body: must be a JSON object, such as {"top_k": 1}')
+        for name in body:
+            if name in OWN_BODY_FIELDS:
+                raise ConfigError(f"--extra-body: may not set {name!r}; use {OWN_BODY_FIELDS[name]}")
+        if looks_like_key(body):
+            raise ConfigError("--extra-body: holds a literal key; a key belongs in a variable that key_env names")
+        return body

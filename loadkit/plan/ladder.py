@@ -1,0 +1,216 @@
+"""The ladder: cells to measure, the visits they become, and what they will take before anything is sent."""
+
+import random
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any, NamedTuple
+
+from loadkit.plan.endpoint import Endpoint, Timeouts
+from loadkit.plan.errors import ConfigError
+from loadkit.plan.tiers import TEMPLATE_RESERVE, K, M, fit_tier, tier_name
+
+SHORT_WARMUP_TOKENS = 32  # prompt of a warm-up request that only has to open the connection
+
+ENGINE_TIERS = (128, 256, 512, 1024, 1536, 2048)
+URL_TIERS = (128, K, 4 * K)
+URL_CONCURRENCY = (1, 2, 4)
+EDGE_TIERS = (128, 512, 1024)
+LONG_TIERS = (4 * K, 32 * K, 128 * K, 512 * K, M)
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """One point of the map. `tier_tokens` is its name on the axis; `target_tokens` is what prompts are built for,
+    less than the tier only where the tier stands at the window. Both are server-counted prompt tokens."""
+
+    tier_tokens: int
+    concurrency: int
+    target_tokens: int = 0  # 0 = the tier itself
+
+    def __post_init__(self) -> None:
+        if not self.target_tokens:
+            object.__setattr__(self, "target_tokens", self.tier_tokens)
+
+    @property
+    def id(self) -> str:
+        """'4096x2': what records and folders call the cell."""
+        return f"{self.tier_tokens}x{self.concurrency}"
+
+
+@dataclass(frozen=True, slots=True)
+class Visit:
+    """One cell once, the unit of resume. `round` is 0 where all rounds are run together; `first` means warm-up."""
+
+    index: int
+    cell: Cell
+    round: int
+    first: bool
+
+
+class Requests(NamedTuple):
+    """Requests a plan takes; `drain` is the least that keeps the streams up while the last measured ones end."""
+
+    measured: int
+    warmup: int
+    drain: int
+
+    @property
+    def total(self) -> int:
+        return self.measured + self.warmup + self.drain
+
+
+class Tokens(NamedTuple):
+    """Prompt tokens, and the most output tokens, of all requests of a plan."""
+
+    input: int
+    output: int
+
+    @property
+    def total(self) -> int:
+        return self.input + self.output
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """How fast a server is thought to be: milliseconds per prompt token and per output token, and before any."""
+
+    prefill_ms: float
+    decode_ms: float
+    fixed_ms: float = 0.0
+
+    def ttft_s(self, prompt_tokens: int) -> float:
+        """Seconds to the first token of one prompt alone."""
+        return (self.fixed_ms + self.prefill_ms * prompt_tokens) / 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Everything about a run but where it goes. Headers, extra body and timeouts are the ones in effect (endpoint and
+    options together). Equal plans with equal seeds send equal bytes."""
+
+    name: str
+    cells: tuple[Cell, ...]
+    seed: int
+    rounds: int = 3
+    warmup: int = 1
+    short_warmup: bool = False
+    max_tokens: int = 128
+    temperature: float = 0.0
+    ignore_eos: bool = False
+    retry: bool = True
+    rate: float | None = None  # requests/s of an open loop; None = closed loop
+    slo: str = ""
+    timeouts: Timeouts = field(default_factory=Timeouts)
+    headers: dict[str, str] = field(default_factory=dict)
+    extra_body: dict[str, Any] = field(default_factory=dict)
+
+    def visits(self) -> tuple[Visit, ...]:
+        """Concurrency 1 once per round, tiers shuffled inside the round by the seed, so that a drift of the server
+        does not fall on one tier; then each higher concurrency once, ascending, all rounds together."""
+        single = [cell for cell in self.cells if cell.concurrency == 1]
+        order: list[tuple[Cell, int]] = []
+        for number in range(1, self.rounds + 1):
+            shuffled = list(single)
+            random.Random(f"{self.seed}/{number}").shuffle(shuffled)
+            order += [(cell, number) for cell in shuffled]
+        together = [cell for cell in self.cells if cell.concurrency > 1]
+        order += [(cell, 0) for cell in sorted(together, key=lambda c: (c.concurrency, c.tier_tokens))]
+        return tuple(Visit(i, cell, number, first=number <= 1) for i, (cell, number) in enumerate(order))
+
+    def rounds_of(self, visit: Visit) -> tuple[int, ...]:
+        """The rounds every stream of a visit measures."""
+        return (visit.round,) if visit.round else tuple(range(1, self.rounds + 1))
+
+    def warmup_of(self, visit: Visit) -> int:
+        """Warm-up requests of a visit: every stream has had one before anything is measured."""
+        return max(self.warmup, visit.cell.concurrency) if visit.first else 0
+
+    def warmup_tokens(self, cell: Cell) -> int:
+        """Prompt tokens of a warm-up request of the cell."""
+        return min(SHORT_WARMUP_TOKENS, cell.target_tokens) if self.short_warmup else cell.target_tokens
+
+    def requests(self) -> Requests:
+        """How many requests the whole plan takes."""
+        return Requests(
+            measured=sum(self.rounds * cell.concurrency for cell in self.cells),
+            warmup=sum(max(self.warmup, cell.concurrency) for cell in self.cells),
+            drain=sum(cell.concurrency - 1 for cell in self.cells),
+        )
+
+    def tokens(self) -> Tokens:
+        """How many tokens they take; every request is counted with its full max_tokens."""
+        prompt = 0
+        for cell in self.cells:
+            full = self.rounds * cell.concurrency + cell.concurrency - 1
+            prompt += full * cell.target_tokens + max(self.warmup, cell.concurrency) * self.warmup_tokens(cell)
+        return Tokens(prompt, self.requests().total * self.max_tokens)
+
+    def seconds(self, estimate: Estimate) -> float:
+        """Time of the whole plan on a server of that speed that reads one prompt at a time and writes together."""
+        decode = self.max_tokens * estimate.decode_ms / 1000
+        total = 0.0
+        for visit in self.visits():
+            streams = visit.cell.concurrency
+            measured = streams * estimate.ttft_s(visit.cell.target_tokens) + decode
+            total += len(self.rounds_of(visit)) * measured
+            warm = self.warmup_of(visit)
+            total += warm * estimate.ttft_s(self.warmup_tokens(visit.cell)) + -(-warm // streams) * decode
+        return total
+
+    def cost(self, endpoint: Endpoint) -> float | None:
+        """The most it costs, in the endpoint's currency; None where a price is not known."""
+        if endpoint.price_input is None or endpoint.price_output is None:
+            return None
+        tokens = self.tokens()
+        return (tokens.input * endpoint.price_input + tokens.output * endpoint.price_output) / 1e6
+
+    def to_json(self) -> dict[str, Any]:
+        """Builtin values only, for the manifest and for workers."""
+        return {**asdict(self), "cells": [asdict(cell) for cell in self.cells]}
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> "Plan":
+        """What `to_json` wrote, also after a trip through JSON. ConfigError where it is something else."""
+        try:
+            cells = tuple(Cell(**cell) for cell in data["cells"])
+            return cls(**{**data, "cells": cells, "timeouts": Timeouts(**data["timeouts"])})
+        except (KeyError, TypeError):
+            raise ConfigError("the stored plan is damaged or of another version of loadkit") from None
+
+
+def grid(tiers: Iterable[int], concurrency: Iterable[int]) -> list[tuple[int, int]]:
+    """Every tier at every concurrency."""
+    levels = list(concurrency)
+    return [(tier, level) for tier in tiers for level in levels]
+
+
+NAMED_PLANS: dict[str, list[tuple[int, int]]] = {
+    "engine": [*grid(ENGINE_TIERS, (1,)), (512, 2)],
+    "url": grid(URL_TIERS, URL_CONCURRENCY),
+    "long": [*grid(LONG_TIERS, (1,)), *grid((128 * K, 512 * K), (2, 4))],
+    "edge": grid(EDGE_TIERS, (1,)),
+}
+
+
+def clip(pairs: Iterable[tuple[int, int]], window: int | None) -> list[tuple[int, int]]:
+    """Pairs with tiers above the window brought down to it, each once."""
+    clipped = [(tier if window is None else min(tier, window), level) for tier, level in pairs]
+    return list(dict.fromkeys(clipped))
+
+
+def fit_cells(pairs: Iterable[tuple[int, int]], window: int | None, max_tokens: int) -> tuple[Cell, ...]:
+    """Cells of (tier, concurrency) pairs, prompts shrunk where a tier stands at the window. ConfigError above it."""
+    cells = tuple(Cell(tier, level, fit_tier(tier, window, max_tokens)) for tier, level in dict.fromkeys(pairs))
+    if not cells:
+        raise ConfigError("the plan has no cell: name tiers and concurrency")
+    return cells
+
+
+def shrink_notes(plan: Plan) -> list[str]:
+    """One line per tier whose prompts are shorter than its name, for the reader of the plan."""
+    shrunk = {c.tier_tokens: c.target_tokens for c in plan.cells if c.target_tokens < c.tier_tokens}
+    return [
+        f"tier {tier_name(tier)} stands at the window: its prompts have {target:,} tokens, "
+        f"which leaves {plan.max_tokens} for the output and {TEMPLATE_RESERVE} for the template"
+        for tier, target in sorted(shrunk.items())
+    ]

@@ -1,0 +1,112 @@
+"""The plan in words, before anything is sent."""
+
+from loadkit.plan.endpoint import Endpoint
+from loadkit.plan.ladder import Estimate, Plan, shrink_notes
+from loadkit.plan.tiers import M, tier_name
+
+ASK_ABOVE_TOKENS = M
+# UTF-8 bytes of request body per prompt token, measured on natural text: English 5.9 MB and Chinese 3.0 MB at 1M.
+BYTES_PER_TOKEN = {"en": 5.6, "zh": 2.9}
+BODY_FRAME_BYTES = 200
+# Without a measurement the time is worked out for a server of this speed, and the text says so.
+ASSUMED = {"engine": Estimate(prefill_ms=4.0, decode_ms=50.0)}
+ASSUMED_ELSEWHERE = Estimate(prefill_ms=1.0, decode_ms=33.0)
+
+
+def must_ask(plan: Plan) -> str | None:
+    """The question a plan of more than 1M tokens has to be asked, None below; `--yes` answers it."""
+    planned = plan.tokens().total
+    if planned <= ASK_ABOVE_TOKENS:
+        return None
+    return f"this plan takes about {planned:,} tokens (more than 1M): add --yes to run it"
+
+
+def body_bytes(tokens: int, language: str = "en") -> int:
+    """About how large a request body of so many prompt tokens is."""
+    return round(tokens * BYTES_PER_TOKEN[language]) + BODY_FRAME_BYTES
+
+
+def timeout_warnings(plan: Plan, estimate: Estimate) -> list[str]:
+    """Tiers whose predicted first token is so late that a timeout may cut it: under twice the prediction."""
+    lines = []
+    for tokens in sorted({cell.target_tokens for cell in plan.cells}):
+        streams = max(cell.concurrency for cell in plan.cells if cell.target_tokens == tokens)
+        predicted = streams * estimate.ttft_s(tokens)
+        timeouts = plan.timeouts.for_tier(tokens)
+        for name, allowed in (("ttft", timeouts.ttft), ("read", timeouts.read)):
+            if allowed < 2 * predicted:
+                lines.append(
+                    f"--{name}-timeout {allowed:g} is under twice the {duration(predicted)} predicted for the first token "
+                    f"at {tier_name(tokens)}: raise it"
+                )
+    return lines
+
+
+def duration(seconds: float) -> str:
+    """'45 s', '5 min 20 s', '2 h 05 min'."""
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60:02d} s"
+    return f"{whole // 3600} h {whole % 3600 // 60:02d} min"
+
+
+def plan_text(plan: Plan, target: str, endpoint: Endpoint | None = None, estimate: Estimate | None = None) -> str:
+    """What `--dry-run` prints: cells, requests, tokens, time, cost, body bytes. `estimate` = the server's measured
+    speed; without one the time rests on an assumed speed and says which."""
+    requests, tokens = plan.requests(), plan.tokens()
+    where = f"{endpoint.name} ({endpoint.host}, {endpoint.model or 'the model it lists'})" if endpoint else target
+    lines = [
+        f"Plan {plan.name} for {where}: {len(plan.cells)} cells, {len(plan.visits())} visits, seed {plan.seed}",
+        "",
+        *_table(plan),
+        "",
+        f"Requests: {requests.measured:,} measured, {requests.warmup:,} warm-up, at least {requests.drain:,} drain",
+        f"Tokens:   {tokens.input:,} in, at most {tokens.output:,} out",
+        f"Time:     {_time(plan, target, estimate)}",
+        f"Cost:     {_cost(plan, endpoint)}",
+    ]
+    lines += [f"Note: {note}" for note in shrink_notes(plan)]
+    lines += [f"Note: {note}" for note in (timeout_warnings(plan, estimate) if estimate else ())]
+    return "\n".join(lines) + "\n"
+
+
+def _table(plan: Plan) -> list[str]:
+    rows = [("tier", "prompt tokens", "body (en)", "concurrency", "measured", "warm-up")]
+    for cell in plan.cells:
+        rows.append(
+            (
+                tier_name(cell.tier_tokens),
+                f"{cell.target_tokens:,}",
+                _size(body_bytes(cell.target_tokens)),
+                str(cell.concurrency),
+                f"{plan.rounds * cell.concurrency:,}",
+                f"{max(plan.warmup, cell.concurrency):,} x {plan.warmup_tokens(cell):,} tokens",
+            )
+        )
+    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
+    return ["  " + "  ".join(text.rjust(width) for text, width in zip(row, widths, strict=True)) for row in rows]
+
+
+def _size(size: int) -> str:
+    return f"~{size / 1e6:.1f} MB" if size >= 1e6 else f"~{size / 1e3:.1f} kB"
+
+
+def _time(plan: Plan, target: str, estimate: Estimate | None) -> str:
+    speed = estimate or ASSUMED.get(target, ASSUMED_ELSEWHERE)
+    reads, writes = 1000 / speed.prefill_ms, 1000 / speed.decode_ms
+    basis = "measured" if estimate else "assumed, not measured"
+    return (
+        f"about {duration(plan.seconds(speed))} at {reads:,.0f} prompt tokens/s and {writes:,.0f} output tokens/s "
+        f"per stream ({basis})"
+    )
+
+
+def _cost(plan: Plan, endpoint: Endpoint | None) -> str:
+    if endpoint is None:
+        return "none, it runs here"
+    cost = plan.cost(endpoint)
+    if cost is None:
+        return "unknown; put price_input and price_output (per million tokens) into endpoints.toml"
+    return f"at most {cost:,.4f} {endpoint.currency}"

@@ -1,0 +1,316 @@
+"""Bytes of one answer to marks. Sans-IO: the caller feeds reads with their times; nothing here raises on any bytes."""
+
+import json
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+from loadkit.protocol import errors
+from loadkit.protocol.answer import Answer, Chunk
+from loadkit.protocol.ndjson import NdjsonDecoder
+from loadkit.protocol.sse import SseDecoder
+from loadkit.record.names import Outcome
+
+MAX_BODY_BYTES = 16 * 1024 * 1024  # of an answer that is one JSON document
+MAX_ERROR_BYTES = 64 * 1024  # of an error body, or of a stream that has shown no event yet
+RAW_HEAD_BYTES = 2048
+_SPACE = b" \t\r\n"
+_DOCUMENT_STARTS = b'{[<"'
+_NORMAL_FINISH = frozenset({"stop", "length", "tool_calls", "function_call", "content_filter", "eos_token"})
+_BROKEN_FINISH = frozenset({"abort", "error"})
+
+# Inside a JSON string without escapes: no quote, no backslash, no control character.
+_PLAIN = re.compile(rb'[^"\\\x00-\x1f]+')
+_MARK = "loadkit"
+_MAX_LESSONS = 4
+
+Reader = Callable[[bytes | None, Any], Chunk]
+
+
+@dataclass(frozen=True, slots=True)
+class _Template:
+    """The bytes around the text of a chunk that does nothing but add text to one channel."""
+
+    name: bytes | None
+    prefix: bytes
+    suffix: bytes
+    channel: str
+
+
+class Parser:
+    """One answer. `done` = a terminal marker or an error was seen and the caller may stop reading.
+
+    Chunks of one answer differ in their text only. The first plain one is parsed and its surroundings kept as a
+    template, proven by parsing the same bytes with another text; later ones that match it need no JSON parser.
+    """
+
+    def __init__(self, read: Reader, *, framing: str, content_type: str | None, status: int | None) -> None:
+        self.answer = Answer()
+        self.done = False
+        self._read = read
+        self._status = status
+        self._type = (content_type or "").partition(";")[0].strip().lower()
+        self._framing = framing
+        self._decoder: SseDecoder | NdjsonDecoder | None = None
+        self._raw: list[bytes] = []
+        self._raw_size = 0
+        self._raw_limit = MAX_ERROR_BYTES
+        self._sniffed = False
+        self._template: _Template | None = None
+        self._lessons = 0
+        self._ended = False
+
+    @property
+    def first_token_at(self) -> int | None:
+        """Time of the first token event of any channel; None before it and for an answer that was not streamed."""
+        times = self.answer.event_times
+        return times[0] if times and not self.answer.not_streamed else None
+
+    @property
+    def raw(self) -> bytes:
+        """The body, as far as it was kept: error bodies, whole documents, and streams without any event."""
+        return b"".join(self._raw)
+
+    def feed(self, at_ns: int, data: bytes) -> None:
+        """One read of the body that returned at `at_ns`. What comes after `done` is counted and not looked at."""
+        if not data or self._ended:
+            return
+        answer = self.answer
+        if answer.reads == 0:
+            answer.first_byte_at = at_ns
+        answer.reads += 1
+        answer.bytes += len(data)
+        answer.last_read_at = at_ns
+        if len(answer.raw_head) < RAW_HEAD_BYTES:
+            answer.raw_head += data[: RAW_HEAD_BYTES - len(answer.raw_head)]
+        if self.done:
+            return
+        if answer.known_events == 0:
+            self._keep(data)
+        if not self._sniffed:
+            data = self._sniff(data)
+        if self._decoder is not None and data:
+            self._events(at_ns, self._decoder.feed(data))
+
+    def end(self, at_ns: int, how: str) -> None:
+        """The stream is over, as `how` says. Later calls do nothing."""
+        if self._ended:
+            return
+        self._ended = True
+        answer = self.answer
+        last = answer.last_read_at if answer.last_read_at is not None else at_ns
+        if self._decoder is not None and not self.done:
+            for name, payload in self._decoder.flush():
+                self._event(last, name, payload, cut=True)
+            if self._decoder.done:
+                self._finish(last)
+        if answer.known_events == 0 and answer.failure is None and self._status == 200:
+            self._whole_document(last)
+        if answer.done_at is None:
+            answer.done_at = at_ns
+
+    def _keep(self, data: bytes) -> None:
+        room = self._raw_limit - self._raw_size
+        if room > 0:
+            self._raw.append(data[:room])
+            self._raw_size += min(room, len(data))
+
+    def _sniff(self, data: bytes) -> bytes:
+        """Choose the framing by status and content type, else by the first byte that is no blank."""
+        if self._status != 200:
+            self._sniffed = True
+            return b""
+        if self._type == "text/event-stream":
+            self._decoder = SseDecoder()
+        elif self._framing == "ndjson" or "ndjson" in self._type or "jsonl" in self._type:
+            self._decoder = NdjsonDecoder()
+        else:
+            so_far = self.raw
+            start = so_far.removeprefix(b"\xef\xbb\xbf").lstrip(_SPACE)
+            if not start or b"\xef\xbb\xbf".startswith(start):
+                return b""
+            self._raw_limit = MAX_BODY_BYTES
+            if start[0] not in _DOCUMENT_STARTS:
+                self._raw_limit = MAX_ERROR_BYTES
+                self._decoder = SseDecoder()
+                data = so_far
+        self._sniffed = True
+        return data
+
+    def _events(self, at_ns: int, events: list[tuple[bytes | None, bytes]]) -> None:
+        decoder = self._decoder
+        assert decoder is not None
+        for name, payload in events:
+            self._event(at_ns, name, payload)
+            if self.done:
+                return
+        if decoder.done:
+            self._finish(at_ns)
+        elif decoder.overflow:
+            self.answer.overflow = True
+            self._stop(at_ns)
+
+    def _event(self, at_ns: int, name: bytes | None, payload: bytes, cut: bool = False) -> None:
+        template = self._template
+        if template is not None and name == template.name and self._plain(at_ns, template, payload):
+            return
+        if name == b"ping" or not payload.strip():
+            return
+        try:
+            doc = json.loads(payload)
+        except (ValueError, RecursionError):
+            if name == b"error":
+                self._fail(at_ns, payload[:MAX_ERROR_BYTES].decode("utf-8", "replace"))
+            elif not cut:
+                self.answer.data_events += 1
+                self.answer.malformed += 1
+            return
+        self.answer.data_events += 1
+        if errors.in_band_error(name, doc):
+            self._fail(at_ns, doc)
+            return
+        chunk = self._read(name, doc)
+        self._apply(at_ns, chunk)
+        if self._lessons < _MAX_LESSONS and (chunk.content or chunk.reasoning):
+            self._learn(name, payload, chunk)
+
+    def _plain(self, at_ns: int, template: _Template, payload: bytes) -> bool:
+        """Take a chunk that equals the template but for its text; False when it does not."""
+        if not (payload.startswith(template.prefix) and payload.endswith(template.suffix)):
+            return False
+        middle = payload[len(template.prefix) : len(payload) - len(template.suffix)]
+        if not _PLAIN.fullmatch(middle):
+            return False
+        chars = len(middle)
+        if not middle.isascii():
+            try:
+                chars = len(middle.decode())
+            except UnicodeDecodeError:
+                return False
+        answer = self.answer
+        answer.data_events += 1
+        answer.known_events += 1
+        answer.event_times.append(at_ns)
+        answer.event_read.append(answer.reads - 1)
+        if template.channel == "content":
+            answer.content_chars += chars
+            if answer.first_content_at is None:
+                answer.first_content_at = at_ns
+        else:
+            answer.reasoning_chars += chars
+        return True
+
+    def _learn(self, name: bytes | None, payload: bytes, chunk: Chunk) -> None:
+        """Find where the text of a plain chunk stands. The proof: with another text there, only the text differs."""
+        channel = "content" if chunk.content else "reasoning"
+        words = chunk.content or chunk.reasoning
+        if chunk.usage or chunk.times or chunk.finish_reason or chunk.done or chunk.whole or chunk.tool:
+            return
+        if chunk.content and chunk.reasoning:
+            return
+        self._lessons += 1
+        quoted = b'"' + words.encode("utf-8", "replace") + b'"'
+        expected = replace(chunk, **{channel: _MARK})  # type: ignore[arg-type]
+        at = payload.rfind(quoted)
+        for _ in range(4):
+            if at < 0:
+                return
+            prefix, suffix = payload[: at + 1], payload[at + len(quoted) - 1 :]
+            if _reads_as(self._read, name, prefix + _MARK.encode() + suffix, expected):
+                self._template = _Template(name, prefix, suffix, channel)
+                return
+            at = payload.rfind(quoted, 0, at)
+
+    def _apply(self, at_ns: int, chunk: Chunk) -> None:
+        answer = self.answer
+        answer.known_events += chunk.known
+        answer.response_id = answer.response_id or _name(chunk.response_id)
+        answer.model = answer.model or _name(chunk.model)
+        answer.fingerprint = answer.fingerprint or _name(chunk.fingerprint)
+        if chunk.content or chunk.reasoning or chunk.tool:
+            self._token(at_ns, chunk)
+        self._numbers(at_ns, chunk)
+        if chunk.finish_reason is not None:
+            if answer.finish_reason is None:
+                answer.finish_at = at_ns
+            answer.finish_reason = _name(chunk.finish_reason)
+            if chunk.finish_reason in _BROKEN_FINISH or (
+                chunk.finish_detail is not None and chunk.finish_reason not in _NORMAL_FINISH
+            ):
+                self._broken(at_ns, chunk)
+        if chunk.done:
+            self._finish(at_ns)
+
+    def _token(self, at_ns: int, chunk: Chunk) -> None:
+        answer = self.answer
+        answer.not_streamed = chunk.whole and not answer.event_times and "ndjson" not in self._type
+        answer.event_times.append(at_ns)
+        answer.event_read.append(answer.reads - 1)
+        answer.content_chars += len(chunk.content)
+        answer.reasoning_chars += len(chunk.reasoning)
+        answer.tool_chars += len(chunk.tool)
+        if chunk.content and answer.first_content_at is None:
+            answer.first_content_at = at_ns
+        if chunk.usage is not None and chunk.usage.completion is not None:
+            answer.event_usage.append(chunk.usage.completion)
+
+    def _numbers(self, at_ns: int, chunk: Chunk) -> None:
+        """The last stated value of each number counts; nothing is added up."""
+        answer, usage, times = self.answer, chunk.usage, chunk.times
+        if usage is not None:
+            answer.usage_at = at_ns
+            answer.prompt_tokens = usage.prompt if usage.prompt is not None else answer.prompt_tokens
+            answer.completion_tokens = usage.completion if usage.completion is not None else answer.completion_tokens
+            answer.cached_tokens = usage.cached if usage.cached is not None else answer.cached_tokens
+            answer.reasoning_tokens = usage.reasoning if usage.reasoning is not None else answer.reasoning_tokens
+        if times is not None:
+            answer.server_queue_ms = times.queue if times.queue is not None else answer.server_queue_ms
+            answer.server_prefill_ms = times.prefill if times.prefill is not None else answer.server_prefill_ms
+            answer.server_decode_ms = times.decode if times.decode is not None else answer.server_decode_ms
+
+    def _whole_document(self, at_ns: int) -> None:
+        """A body without events: one JSON document, an error or an answer that was not streamed, or no answer."""
+        doc = errors.document(self.raw)
+        if errors.in_band_error(None, doc):
+            self._fail(at_ns, doc)
+        elif isinstance(doc, dict):
+            chunk = self._read(None, doc)
+            if chunk.known:
+                self.answer.not_streamed = True
+                self._apply(at_ns, replace(chunk, whole=True))
+
+    def _fail(self, at_ns: int, doc: Any) -> None:
+        failure = errors.classify_document(200, None, doc, in_band=True)
+        if self.answer.event_times:
+            failure = replace(failure, outcome=Outcome.STREAM_ERROR, retryable=False)
+        self._failed(at_ns, failure)
+
+    def _broken(self, at_ns: int, chunk: Chunk) -> None:
+        """A finish reason that says the generation was aborted."""
+        said = errors.classify_document(200, None, chunk.finish_detail or chunk.finish_reason, in_band=True)
+        self._failed(at_ns, replace(said, outcome=Outcome.STREAM_ERROR, retryable=False))
+
+    def _failed(self, at_ns: int, failure: errors.Failure) -> None:
+        self.answer.failure = failure
+        self._stop(at_ns)
+
+    def _finish(self, at_ns: int) -> None:
+        self.answer.saw_done = True
+        self._stop(at_ns)
+
+    def _stop(self, at_ns: int) -> None:
+        self.done = True
+        if self.answer.done_at is None:
+            self.answer.done_at = at_ns
+
+
+def _reads_as(read: Reader, name: bytes | None, payload: bytes, expected: Chunk) -> bool:
+    try:
+        return read(name, json.loads(payload)) == expected
+    except (ValueError, RecursionError):
+        return False
+
+
+def _name(value: str | None) -> str | None:
+    return errors.clip(value, 200) if value else None

@@ -1,0 +1,158 @@
+"""records.jsonl and telemetry.jsonl: one JSON object per line, written as it happens, read with patience.
+
+A line goes to the operating system in one call, so a killed process loses only the line it was writing. The reader
+counts lines it cannot use and goes on. Lines are plain ASCII: no splitter can cut them at U+2028 or U+0085.
+"""
+
+import json
+import math
+import os
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+from loadkit.record.errors import FolderError, reason
+from loadkit.record.record import Record
+
+SCHEMA = "loadkit-records/1"
+
+RULES = {
+    "clock": "monotonic; times are ms after t0, stamped just before the first byte of the request head is handed over",
+    "absent": "null means not measured; it is never written as 0 or NaN",
+    "token_event": "an event with a non-empty generated channel, timed when the read that completed it returned",
+    "ttft": "first token event of any channel; role-only deltas, empty content, keep-alives and usage never count",
+    "tpot": "(last_token_ms - ttft_ms) / (output_tokens - tokens of the first event); null below two tokens",
+    "itl": "gaps between token events; percentiles are withheld under the flags bursty and tokens_per_event_gt_1",
+    "unit_price": "ttft_ms / (prompt_tokens - bos_tokens - cached_tokens)",
+    "output_tokens": "the last usage of the server, else the tokenizer, else token events; never the value asked for",
+    "success": "HTTP 200, at least one token event, and finish_reason, [DONE], message_stop or done:true",
+    "percentiles": "nearest-rank over outcome ok and phase measure, per cell; failures stand beside them",
+}
+
+
+def header() -> dict[str, Any]:
+    """The first line of records.jsonl: every field with its unit and meaning, and the rules behind the numbers."""
+    described = {f.name: {"unit": f.metadata["unit"], "doc": f.metadata["doc"]} for f in fields(Record)}
+    return {"kind": "header", "schema": SCHEMA, "fields": described, "rules": RULES}
+
+
+class Writer:
+    """Appends lines to one file. One writer per file; a file left by a killed process is continued safely.
+
+    Raises FolderError when the disk is full or the file cannot be written. Earlier lines stay whole then, and a later
+    write may succeed: it starts on a line of its own.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        try:
+            self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
+            size = os.fstat(self._fd).st_size
+            self._mid_line = size > 0 and os.pread(self._fd, 1, size - 1) != b"\n"
+        except OSError as error:
+            raise self._failed(error) from error
+        self._empty = size == 0
+
+    def header(self, row: dict[str, Any]) -> None:
+        """Write the header line; a file that already has lines (a resumed run) keeps the one it has."""
+        if self._empty:
+            self.write(row)
+
+    def write(self, record: Record | dict[str, Any]) -> None:
+        """Write one line and hand it to the operating system before returning. NaN and infinity become null."""
+        row = record.to_json() if isinstance(record, Record) else record
+        line = _encode(row) + b"\n"
+        data = b"\n" + line if self._mid_line else line
+        try:
+            while data:
+                written = os.write(self._fd, data)
+                data = data[written:]
+                self._mid_line = bool(data)
+        except OSError as error:
+            raise self._failed(error) from error
+        self._empty = False
+
+    def close(self) -> None:
+        """Close the file; closing twice is harmless."""
+        if self._fd >= 0:
+            fd, self._fd = self._fd, -1
+            os.close(fd)
+
+    def __enter__(self) -> "Writer":
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+    def _failed(self, error: OSError) -> FolderError:
+        return FolderError(
+            f"cannot write {self._path}: {reason(error)}; what was written before is safe: "
+            "make room or choose another --out, then go on with --resume"
+        )
+
+
+@dataclass(slots=True)
+class Reading:
+    """What a file held. `damaged` counts lines that are not a JSON object with a kind; blank lines count as nothing."""
+
+    header: dict[str, Any] | None = None
+    records: list[dict[str, Any]] = field(default_factory=list)  # kind request
+    telemetry: list[dict[str, Any]] = field(default_factory=list)  # every other kind, as written
+    damaged: int = 0
+
+
+def read(path: Path) -> Reading:
+    """Everything usable in the file, in order.
+
+    Records have every key of the schema (None, or an empty list for attempts and flags, where the line has none) and
+    keep keys this version does not know. Raises FolderError only when the file itself cannot be read.
+    """
+    reading = Reading()
+    try:
+        with path.open("rb") as lines:
+            for line in lines:
+                if line.strip():
+                    _take(reading, line)
+    except OSError as error:
+        raise FolderError(f"cannot read {path}: {reason(error)}") from error
+    return reading
+
+
+def finite(value: Any) -> Any:
+    """The value with every NaN and infinity as None: JSON has no such numbers, and a lost record is worse."""
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, dict):
+        return {key: finite(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [finite(item) for item in value]
+    return value
+
+
+def _take(reading: Reading, line: bytes) -> None:
+    row = _decode(line)
+    if row is None:
+        reading.damaged += 1
+    elif row["kind"] == "request":
+        reading.records.append({**Record().to_json(), **row})
+    elif row["kind"] == "header":
+        reading.header = reading.header or row
+    else:
+        reading.telemetry.append(row)
+
+
+def _encode(row: dict[str, Any]) -> bytes:
+    try:
+        text = json.dumps(row, separators=(",", ":"), allow_nan=False)
+    except ValueError:
+        text = json.dumps(finite(row), separators=(",", ":"), allow_nan=False)
+    return text.encode("ascii")
+
+
+def _decode(line: bytes) -> dict[str, Any] | None:
+    """The row of a line, or None for one that was cut or is not ours."""
+    try:
+        row = json.loads(line, parse_constant=lambda name: None)
+    except (ValueError, RecursionError):
+        return None
+    return row if isinstance(row, dict) and isinstance(row.get("kind"), str) else None

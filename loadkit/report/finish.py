@@ -1,0 +1,64 @@
+"""The end of a run, and of every later look at it: read the folder, write the reports, print them."""
+
+import json
+import os
+import sys
+from pathlib import Path
+from typing import IO, Any
+
+from loadkit.analysis.summary import summarise
+from loadkit.record import jsonl
+from loadkit.record.errors import FolderError, reason
+from loadkit.record.folder import RunFolder
+from loadkit.report import csvfile, markdown, terminal
+
+
+def finish(folder: Path, *, stream: IO[str] = sys.stdout, exit_code: int | None = None) -> dict[str, Any]:
+    """Summarise the run in the folder, write summary.json, summary.csv and report.md, print the report.
+
+    Works on whatever is there: a file that is missing, cut short or damaged gives a report of the rest. `exit_code`
+    None keeps the one the manifest holds. Returns the summary. Raises FolderError when there is no such folder or it
+    cannot be written; the records are never touched.
+    """
+    run = RunFolder(folder.resolve())
+    if not run.path.is_dir():
+        raise FolderError(f"no run folder at {folder}; give the folder of a run, such as runs/latest")
+    manifest = _manifest(run)
+    records = _lines(run.records_path)
+    telemetry = _lines(run.telemetry_path).telemetry
+    summary = summarise(records.records, manifest, telemetry, exit_code=exit_code, damaged_lines=records.damaged)
+    write(run.summary_path, json.dumps(summary, indent=2, allow_nan=False) + "\n")
+    write(run.summary_csv_path, csvfile.render(summary))
+    write(run.report_md_path, markdown.render(summary, manifest))
+    terminal.show(summary, stream=stream)
+    print(terminal.encodable(f"Run folder: {folder}", stream), file=stream, flush=True)
+    return summary
+
+
+def write(path: Path, text: str) -> None:
+    """Replace a file of the run folder in one step: a reader sees the old one or the new one, never half of one.
+
+    Raises FolderError when it cannot be written.
+    """
+    part = path.with_name(path.name + ".part")
+    try:
+        with part.open("wb") as file:
+            file.write(text.encode("utf-8", "backslashreplace"))
+            file.flush()
+            os.fsync(file.fileno())
+        part.replace(path)
+    except OSError as error:
+        raise FolderError(f"cannot write {path}: {reason(error)}") from error
+
+
+def _manifest(run: RunFolder) -> dict[str, Any]:
+    """The manifest, or nothing where the run was cut before it wrote one."""
+    try:
+        return run.read_manifest()
+    except FolderError:
+        return {}
+
+
+def _lines(path: Path) -> jsonl.Reading:
+    """What the file holds; a run may not have written it."""
+    return jsonl.read(path) if path.exists() else jsonl.Reading()

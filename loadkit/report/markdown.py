@@ -1,0 +1,130 @@
+"""report.md: what was asked of whom, the verdict, the tables of cells, and what the numbers mean."""
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from loadkit.record.names import Outcome
+from loadkit.report import words
+from loadkit.report.columns import GROUPS, KEYS, Cell, Column, stat
+from loadkit.report.escape import markdown
+from loadkit.report.numbers import ABSENT, count, duration, number, tier
+
+_DETAIL = ("mean", "p50", "p90", "p95", "p99", "min", "max")
+_DISTRIBUTIONS = {
+    "ttft_ms": "TTFT",
+    "ttft_content_ms": "TTFT of the first visible token",
+    "tpot_ms": "TPOT",
+    "itl_ms": "ITL",
+    "e2e_ms": "E2E",
+}
+
+
+def render(summary: dict[str, Any], manifest: Mapping[str, Any] | None = None) -> str:
+    """The report as Markdown. The manifest may be missing or partial: what it does not say is '-'."""
+    cells = summary["cells"]
+    parts = [f"# Run {markdown(str(summary['run_id'] or 'without a name'))}", bullets(_head(summary, manifest or {}))]
+    doubts = words.validity(summary)
+    parts += ["## Validity", bullets(doubts) if doubts else _all_valid(cells)]
+    parts += ["## Growth", markdown(summary["growth"]["sentence"], limit=1000)]
+    if not cells:
+        parts += ["## Cells", "No request of any cell was recorded."]
+    for group in GROUPS if cells else ():
+        parts += [f"## {group.title}", table((*KEYS, *group.columns), cells)]
+    parts += [f"## {title} in ms\n\n{detail}" for title, detail in _details(cells)]
+    if found := words.errors(summary):
+        parts += ["## Errors", bullets(found)]
+    if found := words.notes(summary):
+        parts += ["## Notes", bullets(found)]
+    parts += ["## Totals", markdown(words.totals(summary), limit=1000), "## Definitions", bullets(words.DEFINITIONS)]
+    return "\n\n".join(parts) + "\n"
+
+
+def bullets(lines: Iterable[str]) -> str:
+    """A list, every line inert."""
+    return "\n".join(f"- {markdown(line, limit=1200)}" for line in lines)
+
+
+def table(columns: Iterable[Column], cells: list[Cell]) -> str:
+    """A table of cells, one row each; invalid cells are struck out."""
+    shown = list(columns)
+    rows = [
+        "| " + " | ".join(" ".join(column.header.split()) for column in shown) + " |",
+        "|" + "|".join("---:" if column.right else ":---" for column in shown) + "|",
+    ]
+    for cell in cells:
+        texts = [markdown(column.text(cell).replace("\n", ", ")) for column in shown]
+        if cell["validity"]["status"] == "invalid":
+            texts = [f"~~{text}~~" for text in texts]
+        rows.append("| " + " | ".join(texts) + " |")
+    return "\n".join(rows)
+
+
+def _details(cells: list[Cell]) -> Iterable[tuple[str, str]]:
+    """One table for each distribution that any cell has: all statistics and the interval of the median."""
+    for key, title in _DISTRIBUTIONS.items():
+        having = [cell for cell in cells if cell[key]]
+        if not having:
+            continue
+        columns = [Column(name, stat(key, name)) for name in _DETAIL]
+        columns += [Column("90 % interval of p50", _interval(key)), Column("n", stat(key, "n", count))]
+        yield title, table((*KEYS, *columns), having)
+
+
+def _interval(distribution: str) -> Callable[[Cell], str]:
+    def text(cell: Cell) -> str:
+        ci = cell[distribution]["ci"]
+        return ABSENT if ci is None else f"{number(ci[0])}..{number(ci[1])}"
+
+    return text
+
+
+def _all_valid(cells: list[Cell]) -> str:
+    return "Every cell is valid." if cells else "Nothing was measured."
+
+
+def _head(summary: dict[str, Any], manifest: Mapping[str, Any]) -> list[str]:
+    """Nine lines: model, base URL, key source, date, client, length ladder, repeats, metrics, conclusion."""
+    endpoint, versions = _map(manifest, "endpoint"), _map(manifest, "versions")
+    cells = summary["cells"]
+    tiers = sorted({cell["tier_tokens"] for cell in cells})
+    repeats = sorted({cell["rounds"] for cell in cells})
+    key = endpoint.get("key_env")
+    return [
+        f"Model: {_say(endpoint.get('model') or manifest.get('model'))}",
+        f"Base URL: {_say(endpoint.get('base_url'))}",
+        f"Key: {f'from ${key}' if key else ABSENT}",
+        f"Date: {_say(manifest.get('started_at'))}",
+        f"Client: {', '.join(f'{name} {version}' for name, version in versions.items()) or ABSENT}",
+        f"Length ladder: {', '.join(tier(tokens) for tokens in tiers) or ABSENT} tokens",
+        f"Answered rounds: {_range(repeats)}",
+        "Metrics: TTFT, TPOT, ITL, E2E, prefill and decode tokens per second, unit price",
+        f"Conclusion: {_conclusion(cells)}",
+    ]
+
+
+def _conclusion(cells: list[Cell]) -> str:
+    """How far the ladder got: the longest tier at its lowest concurrency, how often it answered, how long it took."""
+    if not cells:
+        return "nothing was measured"
+    longest = max(cell["tier_tokens"] for cell in cells)
+    cell = next(cell for cell in cells if cell["tier_tokens"] == longest)
+    failed = [f"{name} {n}" for name, n in cell["outcomes"].items() if name != Outcome.OK]
+    text = f"{words.name(cell)} succeeded {cell['ok']} of {cell['n']}"
+    if cell["ttft_ms"]:
+        text += f", TTFT p50 {duration(cell['ttft_ms']['p50'])}"
+    return text + (f" ({', '.join(failed)})" if failed else "")
+
+
+def _map(manifest: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    value = manifest.get(name)
+    return value if isinstance(value, Mapping) else {}
+
+
+def _say(value: Any) -> str:
+    return ABSENT if value is None else str(value)
+
+
+def _range(values: list[int]) -> str:
+    if not values:
+        return ABSENT
+    return str(values[0]) if values[0] == values[-1] else f"{values[0]} to {values[-1]}"

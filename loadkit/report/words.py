@@ -1,0 +1,72 @@
+"""The sentences of a report, shared by the terminal and the Markdown file. Plain text; callers escape and wrap."""
+
+from typing import Any
+
+from loadkit.record.names import Flag
+from loadkit.report import numbers
+
+DEFINITIONS = (
+    "TTFT: from the first byte of the request sent to the first generated token.",
+    "TPOT: time per output token after the first. E2E: to the last token.",
+    "Unit price: TTFT / (prompt tokens - BOS - cached), never from total time.",
+    "Percentiles are nearest-rank over measured requests that succeeded; rates and prices are medians of them.",
+    "Throughputs: answers and their tokens over the measured window, warm-up and drain left out.",
+)
+
+
+def validity(summary: dict[str, Any]) -> list[str]:
+    """One line for each cell that is not valid, with its reasons; empty when all are."""
+    lines = []
+    for cell in summary["cells"]:
+        status, reasons = cell["validity"]["status"], cell["validity"]["reasons"]
+        if status != "valid":
+            lines.append(f"{name(cell)} is {status}: {'; '.join(reasons) or 'no reason given'}.")
+    return lines
+
+
+def notes(summary: dict[str, Any]) -> list[str]:
+    """What a reader must know before using the numbers, apart from validity."""
+    cells = summary["cells"]
+    lines = []
+    if few := [name(c) for c in cells if Flag.TOO_FEW_ROUNDS in c["cell_flags"] and c["n"]]:
+        lines.append(f"Fewer than three answered rounds: {', '.join(few)}.")
+    for reason in (Flag.BURSTY.value, Flag.TOKENS_PER_EVENT_GT_1.value):
+        if where := [name(c) for c in cells if reason in c["itl_withheld"]]:
+            lines.append(f"ITL percentiles are withheld ({reason}): {', '.join(where)}.")
+    if cached := [name(c) for c in cells if Flag.PREFIX_CACHE_HIT in c["flags"]]:
+        lines.append(f"Prompts were answered from a prefix cache ({Flag.PREFIX_CACHE_HIT.value}): {', '.join(cached)}.")
+    if summary["damaged_lines"]:
+        lines.append(f"{summary['damaged_lines']} line(s) of records.jsonl could not be read and are left out.")
+    return lines
+
+
+def errors(summary: dict[str, Any]) -> list[str]:
+    """One line for each outcome of each cell that failed, with the server's first message as it came."""
+    lines = []
+    names = {cell["cell"]: name(cell) for cell in summary["cells"]}
+    for error in summary["errors"]:
+        where = names.get(error["cell"]) or error["cell"] or "no cell"
+        status = f" (HTTP {error['http_status']})" if error["http_status"] else ""
+        message = f": {error['message']}" if error["message"] else ""
+        lines.append(f"{where}: {error['outcome']} {error['n']}{status}{message}")
+    return lines
+
+
+def totals(summary: dict[str, Any]) -> str:
+    """The line of totals, warm-up, failed and retried requests included."""
+    all_of = summary["totals"]
+    parts = [f"{all_of['requests']} requests with warm-up and drain, {all_of['ok']} ok"]
+    if all_of["retried"]:
+        parts.append(f"{all_of['retried']} retried")
+    for kind in ("prompt", "cached", "output"):
+        sources = all_of[f"{kind}_tokens"]
+        counted = " + ".join(f"{n} by {source}" for source, n in sources.items()) or "0"
+        parts.append(f"{kind} tokens {counted}")
+    if all_of["unanswered_prompt_tokens"]:
+        parts.append(f"up to {all_of['unanswered_prompt_tokens']} prompt tokens without an answer")
+    return "Totals: " + "; ".join(parts) + "."
+
+
+def name(cell: dict[str, Any]) -> str:
+    """A cell as people say it: '4K x 2'."""
+    return f"{numbers.tier(cell['tier_tokens'])} x {cell['concurrency']}"

@@ -1,0 +1,68 @@
+"""One line a second into telemetry.jsonl: is the load generator healthy, and are the planned users there?"""
+
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Any
+
+import gevent
+
+from loadkit.record.jsonl import Writer
+from loadkit.swarm.health import CpuMeter, InFlight, LagProbe
+
+PERIOD_S = 1.0
+
+
+class Telemetry:
+    """Samples this process once a second. `users()` gives (planned, live), `cell()` the open cell's id or None."""
+
+    def __init__(
+        self,
+        writer: Writer,
+        worker: str,
+        probe: LagProbe,
+        inflight: InFlight,
+        users: Callable[[], tuple[int, int]],
+        cell: Callable[[], str | None],
+        each_second: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._writer = writer
+        self._worker = worker
+        self._probe = probe
+        self._inflight = inflight
+        self._users = users
+        self._cell = cell
+        self._each_second = each_second
+        self._cpu = CpuMeter()
+        self._greenlet: gevent.Greenlet | None = None
+
+    def start(self) -> None:
+        """Begin to sample."""
+        self._greenlet = gevent.spawn(self._run)
+
+    def stop(self) -> None:
+        """Write the last, shorter sample and end."""
+        if self._greenlet is not None:
+            self._greenlet.kill()
+            self._greenlet = None
+            self._writer.write(self.sample())
+
+    def _run(self) -> None:
+        while True:
+            gevent.sleep(PERIOD_S)
+            self._writer.write(self.sample())
+            self._each_second()
+
+    def sample(self) -> dict[str, Any]:
+        """What the second that just ended looked like."""
+        planned, live = self._users()
+        return {
+            "kind": "telemetry",
+            "timestamp": datetime.now(UTC).isoformat(timespec="milliseconds"),
+            "worker": self._worker,
+            "cell": self._cell(),
+            **self._probe.take_window(),
+            "cpu": self._cpu.take(),
+            "streams_in_flight": self._inflight.count,
+            "users_planned": planned,
+            "users_live": live,
+        }

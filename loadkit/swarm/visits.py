@@ -1,0 +1,91 @@
+"""The visits of a run, one after another: which is open, who may send next, and when it is over.
+
+The decisions are `plan.stages.Stage`; this adds what makes streams wait for one another on the event loop.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from gevent.event import Event
+
+from loadkit.plan.ladder import Plan, Visit
+from loadkit.plan.stages import WAIT, Stage, Ticket, stage_for
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """Leave to send one request of a visit."""
+
+    visit: Visit
+    ticket: Ticket
+
+
+class Visits:
+    """Hands out turns. `announce(visit, state)` is told when a visit opens ("open") and closes ("done", "stopped")."""
+
+    def __init__(self, plan: Plan, visits: tuple[Visit, ...], announce: Callable[[Visit, str], None]) -> None:
+        self._plan = plan
+        self._left = list(visits)
+        self._announce = announce
+        self._changed = Event()
+        self._stage: Stage | None = None
+        self.current: Visit | None = None
+        self.stopped = False
+        self.over = False
+
+    @property
+    def next_concurrency(self) -> int | None:
+        """Streams the next visit needs, None when there is none to come."""
+        return self._left[0].cell.concurrency if self._left and not self.stopped else None
+
+    def run_next(self) -> None:
+        """Open the next visit and wait until it is finished; returns at once when there is none."""
+        if self.next_concurrency is None:
+            return
+        self.current = self._left.pop(0)
+        self._stage = stage_for(self._plan, self.current)
+        self._announce(self.current, "open")
+        self._notify()
+        while not self._stage.finished:
+            self._wait()
+        whole = self._stage.measured == self._stage.planned
+        self._announce(self.current, "done" if whole else "stopped")
+        self._stage = self.current = None
+
+    def turns(self, slot: int) -> Iterator[Turn]:
+        """Every turn of one stream, in order; blocks while there is none, ends when the run is over."""
+        while not self.over:
+            stage, visit = self._stage, self.current
+            ticket = stage.next_request(slot) if stage and visit and slot < visit.cell.concurrency else None
+            if stage is None or visit is None or ticket is None or ticket is WAIT:
+                self._wait()
+                continue
+            assert isinstance(ticket, Ticket)
+            # Giving a ticket can open the measured window that other streams wait for.
+            self._notify()
+            try:
+                yield Turn(visit, ticket)
+            finally:
+                stage.done(ticket)
+                self._notify()
+
+    def stop(self) -> None:
+        """Start nothing more; what is in flight goes on to its end."""
+        self.stopped = True
+        if self._stage is not None:
+            self._stage.stop()
+        self._notify()
+
+    def close(self) -> None:
+        """Let every waiting stream go home."""
+        self.stop()
+        self.over = True
+        self._notify()
+
+    def _wait(self) -> None:
+        self._changed.wait()
+
+    def _notify(self) -> None:
+        # Wake all who wait now, and let later ones wait again.
+        self._changed.set()
+        self._changed.clear()
