@@ -68,4 +68,4 @@ def _chain(exc: BaseException) -> Iterator[BaseException]:
     link: BaseException | None = exc
     while link is not None:
         yield link
-        link = link.__cause__
+        link = link.__cause__ or link.__context__  # httpcore's pool raises again `from None`

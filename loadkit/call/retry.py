@@ -24,7 +24,6 @@ TABLE: Mapping[Outcome, When] = MappingProxyType(
     {
         Outcome.RATE_LIMITED: When.BEFORE_TOKEN,
         Outcome.OVERLOADED: When.BEFORE_TOKEN,
-        Outcome.STREAM_ERROR: When.BEFORE_TOKEN,
         Outcome.CONNECT_ERROR: When.IF_ASKED,
         Outcome.CONNECT_TIMEOUT: When.IF_ASKED,
         Outcome.DNS_ERROR: When.IF_ASKED,

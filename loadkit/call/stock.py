@@ -30,6 +30,7 @@ from loadkit.call.transport import (
     overdue_end,
     remaining_s,
 )
+from loadkit.call.wire import ResponseReader
 from loadkit.record.names import Outcome
 
 # httpcore's names of the phases that open a connection.
@@ -70,7 +71,7 @@ class StockTransport:
         for name, value in request.headers:
             check_header(name, value)
         while True:
-            turn = _Turn(sink, self._clock)
+            turn = _Turn(request.method, sink, self._clock)
             end = self._once(request, turn)
             if turn.opened or turn.answered or end.how != "reset":
                 return end
@@ -101,6 +102,8 @@ class StockTransport:
             end = self._fault(exc, turn)
         finally:
             self._client.cookies.clear()
+            if turn.reader is not None and turn.reader.excess:
+                self._pool.close()  # httpcore would take what is left over for the next answer
         if turn.enough_at is not None:
             return End("stopped", None, "", turn.enough_at)
         return end
@@ -108,13 +111,11 @@ class StockTransport:
     def _fault(self, exc: Exception, turn: "_Turn") -> End:
         turn.flush()
         now = self._clock()
-        if not turn.sending:
+        if turn.reader is None:
             return faults.connecting(exc, now, proxied=self._proxied and not turn.tunnelled)
         if turn.closed:
             return faults.cut(turn.read_ns, head_seen=turn.head_seen)
         if isinstance(exc, httpcore.RemoteProtocolError):
-            if not turn.answered:  # left-overs of an earlier answer: this connection is not to be trusted
-                return faults.broken(faults.describe(exc), now, head_seen=False)
             return faults.bad_http(str(exc), turn.read_ns)
         return faults.broken(faults.describe(faults.root_cause(exc)), now, head_seen=turn.head_seen)
 
@@ -122,11 +123,11 @@ class StockTransport:
 class _Turn:
     """One attempt at an exchange: what httpcore does, put into the sink's terms."""
 
-    def __init__(self, sink: Sink, clock: ClockNs) -> None:
+    def __init__(self, method: str, sink: Sink, clock: ClockNs) -> None:
         self.sink = sink
         self.clock = clock
-        self.sending = False  # the request itself, not a CONNECT to a proxy
-        self.answered = False
+        # From t0 on our own reader follows the bytes: it sees what h11 does not tell, and has the tighter limits.
+        self.reader: ResponseReader | None = None
         self.closed = False  # the server has sent its FIN
         self.head_seen = False
         self.opened = False
@@ -134,9 +135,15 @@ class _Turn:
         self.read_ns = 0  # stamp of the last read
         self.enough_at: int | None = None
         self._opening: tuple[int, int] | None = None
+        self._method = method
         self._connecting = False  # inside a CONNECT to a proxy
         self._pieces: list[bytes] = []
         self._drained = 0
+
+    @property
+    def answered(self) -> bool:
+        """At least one byte of a response has come."""
+        return self.reader is not None and self.reader.received
 
     def trace(self, event: str, info: dict[str, Any]) -> None:
         """httpcore's trace extension: called at the start and the end of every phase."""
@@ -161,13 +168,10 @@ class _Turn:
     def _begin(self, now: int) -> None:
         if self._opening is not None:
             self.sink.connected(*self._opening)
-        self.sending = True
-        self.answered = False
+        self.reader = ResponseReader(self._method)
         self.sink.sending(self.clock())
 
     def _head(self, found: tuple[bytes, int, bytes, list[tuple[bytes, bytes]]]) -> None:
-        if not self.answered:
-            raise httpcore.RemoteProtocolError("bytes of an earlier answer were left on the connection")
         self.head_seen = True
         headers = [(name.decode("latin-1"), value.decode("latin-1")) for name, value in found[3]]
         self.sink.head(self.read_ns, found[1], headers)
@@ -197,10 +201,11 @@ class _Turn:
     def took(self, data: bytes) -> None:
         """A network read has returned."""
         self.read_ns = self.clock()
-        if data:
-            self.answered = True
-        else:
-            self.closed = True
+        self.closed = not data
+        if self.reader is not None:
+            self.reader.feed(data)
+            if self.reader.error is not None and self.reader.status is None:
+                raise httpcore.RemoteProtocolError(self.reader.error)
         if self.enough_at is not None:
             self._drained += len(data)
 

@@ -126,7 +126,14 @@ class _Exchange:
     def reusable(self) -> bool:
         """The connection may carry another request."""
         reader = self._reader
-        return self._over and self._sent and reader.finished and reader.reusable and not reader.excess
+        return (
+            self._crash is None
+            and self._over
+            and self._sent
+            and reader.finished
+            and reader.reusable
+            and not reader.excess
+        )
 
     def run(self) -> End:
         """Send, then sleep until the end. Whatever is thrown into the greenlet passes through, watchers stopped."""

@@ -115,7 +115,7 @@ def _refuse_hf_extras(raw: Mapping[str, Any]) -> None:
 
 def from_gguf(metadata: Mapping[str, Any], *, vocab: int, tied: bool, qkv_bias: bool) -> ModelConfig:
     """ModelConfig of GGUF metadata; vocabulary, tying and biases are what the tensors show."""
-    architecture = metadata.get("general.architecture")
+    architecture = str(metadata.get("general.architecture"))
     if architecture not in ARCHITECTURES.values():
         known = ", ".join(ARCHITECTURES.values())
         raise EngineError(f"GGUF: architecture {architecture} is not supported, only {known}")

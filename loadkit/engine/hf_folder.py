@@ -20,7 +20,7 @@ from loadkit.engine.errors import EngineError
 from loadkit.engine.weights import Array, Weights, pack
 
 MAX_HEADER = 100_000_000  # bytes, the limit of the format's own library
-DTYPES = {"F32": np.dtype("<f4"), "F16": np.dtype("<f2"), "BF16": np.dtype("<u2")}
+DTYPES: dict[str, np.dtype[Any]] = {"F32": np.dtype("<f4"), "F16": np.dtype("<f2"), "BF16": np.dtype("<u2")}
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,7 +28,7 @@ class Loaded:
 
 
 def load(model: str, *, seed: int = 0) -> Loaded:
-    """Load "builtin", a GGUF file or a Hugging Face folder. Raises EngineError with one line that says what is wrong."""
+    """Load "builtin", a GGUF file or a Hugging Face folder. Raises EngineError, one line that says what is wrong."""
     if model == "builtin":
         return _builtin(seed)
     path = Path(model).expanduser()

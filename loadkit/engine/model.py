@@ -147,7 +147,7 @@ class Model:
 
 def _rms_norm(x: Array, eps: float, out: Array) -> None:
     """x / sqrt(mean(x^2) + eps) for each row of [T, D]; the gain is folded into the next matrix."""
-    squares = np.einsum("td,td->t", x, x)  # [T, D] -> [T]
+    squares = np.vecdot(x, x)  # [T, D] -> [T]
     np.multiply(x, (1.0 / np.sqrt(squares / x.shape[1] + np.float32(eps)))[:, None], out=out)
 
 

@@ -42,7 +42,7 @@ def find(named: str | None, cwd: Path, environ: Mapping[str, str]) -> Path | Non
 def load(path: Path) -> dict[str, Endpoint]:
     """All endpoints of a file by name, in its order. ConfigError names file and line."""
     try:
-        text = path.read_text(encoding="utf-8")
+        text = path.read_text(encoding="utf-8-sig")
     except OSError as error:
         raise ConfigError(f"{path}: cannot be read ({error.strerror})") from None
     except UnicodeDecodeError:
@@ -54,7 +54,7 @@ def parse(text: str, source: str) -> dict[str, Endpoint]:
     """The endpoints in `text`; `source` is what errors call it."""
     try:
         document = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
+    except ValueError as error:  # a TOMLDecodeError, or a number with thousands of digits
         raise ConfigError(_toml_fault(error, text, source)) from None
     except RecursionError:
         raise ConfigError(f"{source}:1: is nested too deeply") from None
@@ -67,7 +67,7 @@ def parse(text: str, source: str) -> dict[str, Endpoint]:
     return {name: _endpoint(name, table, text, source) for name, table in tables.items()}
 
 
-def _toml_fault(error: tomllib.TOMLDecodeError, text: str, source: str) -> str:
+def _toml_fault(error: ValueError, text: str, source: str) -> str:
     """One line with file and line of a syntax error."""
     message = str(error)
     place = re.search(r" \(at line (\d+), column (\d+)\)$", message)
@@ -83,7 +83,7 @@ def _line(text: str, table: str | None, key: str | None) -> int:
         if heading:
             parts = [part.strip(" \"'") for part in heading[1].split(".")]
             inside = table is None or parts[1:2] == [table]
-            if inside and (table is not None or parts[0] == key):
+            if inside and (len(parts) == 2 if table is not None else parts[0] == key):
                 header = number
             if inside and table is not None and parts[2:3] == [key]:
                 return number
@@ -108,7 +108,7 @@ def _endpoint(name: str, table: dict[str, Any], text: str, source: str) -> Endpo
             raise refuse(key, f"endpoint {name}: unknown key {key!r}; {hint}")
         try:
             values[key] = _READ[key](value)
-        except (ValueError, ConfigError) as error:
+        except (ValueError, OverflowError, ConfigError) as error:
             raise refuse(key, f"endpoint {name}: {key}: {error}") from None
     if "base_url" not in values:
         raise refuse(None, f"endpoint {name}: base_url is missing")

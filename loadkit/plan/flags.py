@@ -54,7 +54,7 @@ _SWITCHES: tuple[tuple[str, str], ...] = (
 
 
 def add_options(parser: Parser, *, positional_url: bool = False) -> None:
-    """Add the options of a run. `positional_url` also takes the URL as a bare argument, which Locust has no room for."""
+    """Add the options of a run. `positional_url` takes the URL as a bare argument too; Locust has no room for one."""
     if positional_url:
         parser.add_argument("loadkit_url_argument", metavar="URL", nargs="?", help="base URL of a server")
     for flags, metavar, text in _VALUES:

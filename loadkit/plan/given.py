@@ -1,7 +1,6 @@
 """What was given on a command line, read option by option; every bad value is a one-line ConfigError."""
 
 import json
-import math
 from argparse import Namespace
 from collections.abc import Callable
 from typing import Any, TypeVar
@@ -36,7 +35,7 @@ class Given:
             value = kind(text)
         except ValueError:
             value = None
-        if value is None or not math.isfinite(value) or not low <= value <= high:
+        if value is None or not low <= value <= high:
             whole = "a whole number" if kind is int else "a number"
             raise ConfigError(f"--{name} {text[:40]!r}: must be {whole} from {low:g} to {high:g}")
         return value

@@ -54,7 +54,7 @@ def convert(text: str, source: str, name: str | None = None) -> Imported:
     moved: list[tuple[str, str]] = []
     blocks = [_block(item, source, moved, notes) for item in _named_apart(found)]
     written = "\n".join(blocks)
-    secrets = [item.literal for item in found if item.literal]
+    secrets = [item.literal for item in found if item.literal and len(item.literal) >= 8]
     if any(secret in written for secret in secrets):
         raise ConfigError(f"{source}: its key also stands in another field: take it out there first")
     endpoints_file.parse(written, source)
@@ -67,7 +67,7 @@ def _document(text: str, source: str) -> Any:
     except (ValueError, RecursionError):
         try:
             return tomllib.loads(text)
-        except (tomllib.TOMLDecodeError, RecursionError):
+        except (ValueError, RecursionError):
             raise ConfigError(f"{source}: is neither JSON nor TOML; importable are {_ACCEPTED}") from None
 
 
@@ -140,14 +140,16 @@ def _flat(table: Mapping[str, Any], name: str, prefix: str) -> _Found:
         fields["timeouts"] = {"read": float(timeout)}
     given = table.get("name")
     field, literal = _first(table, _API_KEY)
-    return _Found(given if isinstance(given, str) and given else name, fields, literal, prefix + field)
+    variable = field if VARIABLE.fullmatch(field) else None
+    return _Found(given if isinstance(given, str) and given else name, fields, literal, prefix + field, variable)
 
 
 def _named_apart(found: list[_Found]) -> list[_Found]:
     """Names fit for a table heading, each once."""
     seen: set[str] = set()
     for item in found:
-        base = re.sub(r"[^A-Za-z0-9_-]+", "-", item.name).strip("-").lower()[:40] or "imported"
+        base = re.sub(r"[^A-Za-z0-9_-]+", "-", item.name).strip("-").lower()[:40]
+        base = base if base and not looks_like_key(item.name) else "imported"
         item.name = next(n for n in (base, *(f"{base}-{i}" for i in range(2, len(found) + 2))) if n not in seen)
         seen.add(item.name)
     return found
@@ -168,6 +170,8 @@ def _block(item: _Found, source: str, moved: list[tuple[str, str]], notes: list[
     variable = item.variable
     if item.literal or variable:
         if not isinstance(variable, str) or not VARIABLE.fullmatch(variable) or looks_like_key(variable):
+            if variable:
+                notes.append(f"{item.name}: its env_key is not a variable's name in capitals; another was written")
             variable = re.sub(r"[^A-Z0-9]+", "_", item.name.upper()) + "_API_KEY"
             variable = variable if VARIABLE.fullmatch(variable) else f"_{variable}"
         lines.append(f"key_env = {_quoted(variable)}")

@@ -36,8 +36,8 @@ def timeout_warnings(plan: Plan, estimate: Estimate) -> list[str]:
         for name, allowed in (("ttft", timeouts.ttft), ("read", timeouts.read)):
             if allowed < 2 * predicted:
                 lines.append(
-                    f"--{name}-timeout {allowed:g} is under twice the {duration(predicted)} predicted for the first token "
-                    f"at {tier_name(tokens)}: raise it"
+                    f"--{name}-timeout {allowed:g} is under twice the {duration(predicted)} predicted "
+                    f"for the first token at {tier_name(tokens)}: raise it"
                 )
     return lines
 

@@ -6,7 +6,7 @@ all heads do, and a prompt keeps its length to the token without being counted a
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from loadkit.prompt.counters import Counter
@@ -18,6 +18,7 @@ FEWEST = 8  # units in a list; below that a head would not fit its 64 characters
 WORDS_USED = 64  # so many words that 11 of them are a head, so few that all their pairs can be counted in one call
 REMOTE_CALLS = 64  # bound on the calls that sort out unsuitable units when each is a request to a server
 LETTERS = "qwertyuiopasdfghjklzxcvbnm"
+SIGNS = LETTERS.upper() + LETTERS + "0123456789"
 WORDS = (
     "time year work life hand part case week fact home area book word side kind head food land door air war art car "
     "city team idea body face game line end rate law name job day man sun sea ice oil box cup key map pen bag bed bus "
@@ -26,7 +27,7 @@ WORDS = (
     "skin snow song soup star stem step tail tape tea tent tide tool town tree tube wall wave well wind wine wing "
     "wire wood wool yard arm ball band bank base bell belt bird blue boat bone bowl cake camp card clay club coal "
     "coat code cold cook copy corn cost crew dark data date deal deck desk dish dust east edge farm film fire flag "
-    "form fort fuel fund gain gift goal green hall harm heat help hero hope host hour inch item joke jury kick "
+    "form fort fuel fund gain gift goal hall harm heat help hero hope host hour inch item joke jury kick "
 )
 
 
@@ -47,6 +48,10 @@ class Heads:
             chosen.append(self.units[digit])
         return self.lead + "".join(chosen) + END
 
+    def alike(self) -> list[str]:
+        """One head for each unit, made of that unit alone: together they show every unit first and last in a head."""
+        return [self.lead + unit * self.length + END for unit in self.units]
+
     def filling(self, tokens: int) -> str:
         """A few units that cost `tokens` tokens after a word: what the end of a text is trimmed with."""
         if self.lead or tokens == 0:
@@ -57,7 +62,8 @@ class Heads:
 def choose_heads(counter: Counter) -> Heads:
     """The first style of head whose units all cost one token by `counter`, in any order.
 
-    Letters in a row suit byte and character tokenizers, words the usual ones, letters with spaces small vocabularies.
+    Letters in a row suit byte and character tokenizers, words the usual ones, letters with spaces small vocabularies,
+    and signs that never join those whose tokens reach over spaces.
     When no style passes, or the counter only estimates, the heads are words and `even` is false.
     """
     solid = _heads("", LETTERS)
@@ -67,8 +73,10 @@ def choose_heads(counter: Counter) -> Heads:
         for candidates in (WORDS.split(), LETTERS):
             units = one_token_units(counter, [" " + unit for unit in candidates])[:WORDS_USED]
             heads = _heads("A", units)
-            if len(units) >= FEWEST and len(heads.text(0)) <= MAX_CHARS + len(END) and _is_even(counter, heads):
+            if _fits(heads) and _is_even(counter, heads):
                 return heads
+        if counter.max_chars is None and _fits(heads := _heads("", _apart(counter, SIGNS))):
+            return heads
     return _heads("A", [" " + word for word in WORDS.split()[:WORDS_USED]], even=False)
 
 
@@ -101,6 +109,21 @@ def every_pair(n: int) -> list[int]:
 def _heads(lead: str, units: Sequence[str], *, even: bool = True) -> Heads:
     length = math.ceil(BITS / math.log2(len(units))) if len(units) > 1 else BITS
     return Heads(lead, tuple(units), length, even)
+
+
+def _fits(heads: Heads) -> bool:
+    longest = max(map(len, heads.units), default=0)
+    return len(heads.units) >= FEWEST and len(heads.lead) + heads.length * longest <= MAX_CHARS
+
+
+def _apart(counter: Counter, units: Iterable[str]) -> list[str]:
+    """A selection of `units` of which no two ever join, each pair asked for by itself: only for a local counter."""
+    chosen: list[str] = []
+    for unit in units:
+        pairs = [pair for other in (*chosen, unit) for pair in (unit + other, other + unit)]
+        if counter.count(unit) == 1 and all(counter.count(pair) == 2 for pair in pairs):
+            chosen.append(unit)
+    return chosen
 
 
 def _is_even(counter: Counter, heads: Heads) -> bool:

@@ -10,6 +10,7 @@ from bisect import bisect_right
 
 from loadkit.prompt.counters import Counter
 from loadkit.prompt.filler import Filler
+from loadkit.prompt.heads import END
 
 _WIDE = "\u2e80"  # from here on characters stand without spaces between words
 _SENTENCE = re.compile(r"[.!?]\"?\s+|[。！？]”?\s*")
@@ -41,13 +42,17 @@ class Ruler:
         whole = self.unit * (-(-end // size) - first)
         return whole[start - first * size : end - first * size]
 
+    def front(self, split: int) -> str:
+        """What stands before the head: the text up to `split` as a paragraph of its own; nothing when split is 0."""
+        return self.text(0, split).rstrip() + END if split else ""
+
     def tokens(self, head: str, split: int, cut: int, tail: str) -> int:
-        """Tokens of text(0, split) + head + text(split, cut) + tail, from a copy with most repetitions taken out."""
+        """Tokens of front(split) + head + text(split, cut) + tail, from a copy with most repetitions taken out."""
         size = len(self.unit)
         front, start = self._short(split), split % size
         rest = self._short(cut - split)
         removed = (split - front + cut - split - rest) // size
-        short = self.text(0, front) + head + self.text(start, start + rest) + tail
+        short = self.front(front) + head + self.text(start, start + rest) + tail
         return self._counter.count(short) + round(removed * self.period)
 
     def sentence_before(self, place: float) -> int:

@@ -10,11 +10,9 @@ from loadkit.prompt.heads import Heads, choose_heads
 from loadkit.prompt.prompt import Piece, Prompt, PromptKey, escape, prompt_sha256, text_sha256
 from loadkit.prompt.ruler import Ruler
 
-_WHOLE_CHECKS = 4  # heads with which a short text is counted as a whole
-_SHORT_CHARS = 100_000  # longer texts are counted as a whole once
-_AROUND_CHARS = 1000  # what is counted of a longer text, on both sides of the head, to compare heads
+_AROUND_CHARS = 300  # what is counted on both sides of the head to compare heads
+_REMOTE_HEADS = 4  # heads compared when each count is a request to a server
 _BACK = 16  # cuts before the last fitting one that are tried with a filled-up end
-_CHECK = 0x9E3779B97F4A7C15F39CC0605CEDC835  # multiples of it are spread over all heads
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,22 +88,14 @@ def _build(
             f"a tier of {tier} tokens has no room: the chat template takes {overhead} and the unique head {least}; "
             f"the smallest tier here is {overhead + least}"
         )
-    split = ruler.sentence_before((need - least) * len(ruler.unit) / ruler.period * fraction)
-    aim = need
-    for _ in range(3):
-        cut, tail, counted = _end(ruler, heads, head, split, aim)
-        front, rest = ruler.text(0, split), ruler.text(split, cut) + tail
-        whole = _whole_count(counter, front, head, rest)
-        if whole is None or whole == need or not counter.exact:
-            break
-        aim += need - whole
-    tokens = counted if whole is None else whole
-    exact = counter.exact and tokens == need and (whole is not None or ruler.even)
+    split = _split(ruler, head, need, fraction * (need - least))
+    front, rest, tokens, counted = _fitting(counter, ruler, heads, head, split, need)
+    exact = counter.exact and tokens == need and (counted or ruler.even)
     escaped_front = escape(front)
     return TierText(
         tier_tokens=tier,
         tokens=overhead + tokens,
-        exact=exact and heads.even and _same_with_other_heads(counter, heads, front, rest, tokens),
+        exact=exact and heads.even and _same_with_all_heads(counter, heads, front, rest),
         source=counter.source,
         overhead_tokens=overhead,
         filler_id=filler.id,
@@ -117,6 +107,38 @@ def _build(
         rest_chars=len(front) + len(rest),
         rest_sha256=text_sha256(front + rest),
     )
+
+
+def _split(ruler: Ruler, head: str, need: int, shared_tokens: float) -> int:
+    """The end of the sentence up to which the text is shared: about `shared_tokens`, and leaving room for the head."""
+    split = ruler.sentence_before(shared_tokens * len(ruler.unit) / ruler.period)
+    while split and ruler.tokens(head, split, split, "") >= need:
+        split = ruler.sentence_before(split - 1)
+    return split
+
+
+def _fitting(
+    counter: Counter, ruler: Ruler, heads: Heads, head: str, split: int, need: int
+) -> tuple[str, str, int, bool]:
+    """Texts before and after the head that cost `need` tokens with it, or nearly: (front, rest, tokens, counted).
+
+    Where the whole text can be counted, its count is the last word, and a miss is aimed off twice. `counted` is false
+    when it is longer than one call to a remote counter may be: then `tokens` rests on the ruler.
+    """
+    front, aim = ruler.front(split), need
+    tries: list[tuple[int, str]] = []
+    while len(tries) < 3:
+        cut, tail, tokens = _end(ruler, heads, head, split, aim)
+        rest = ruler.text(split, cut) + tail
+        text = front + head + rest
+        if counter.max_chars is not None and len(text) > counter.max_chars:
+            return front, rest, tokens, False
+        tries.append((counter.count(text), rest))
+        if tries[-1][0] == need:
+            break
+        aim += need - tries[-1][0]
+    tokens, rest = min(tries, key=lambda tried: abs(tried[0] - need))
+    return front, rest, tokens, True
 
 
 def _end(ruler: Ruler, heads: Heads, head: str, split: int, need: int) -> tuple[int, str, int]:
@@ -140,16 +162,10 @@ def _end(ruler: Ruler, heads: Heads, head: str, split: int, need: int) -> tuple[
     return best
 
 
-def _whole_count(counter: Counter, front: str, head: str, rest: str) -> int | None:
-    """The text counted in one piece; None when it is longer than one call to a remote counter may be."""
-    text = front + head + rest
-    return counter.count(text) if counter.max_chars is None or len(text) <= counter.max_chars else None
-
-
-def _same_with_other_heads(counter: Counter, heads: Heads, front: str, rest: str, tokens: int) -> bool:
-    """Whether other heads leave the count alone: of the whole text when it is short, else of what is near the head."""
-    if len(front) + len(rest) > _SHORT_CHARS:
-        front, rest = front[-_AROUND_CHARS:], rest[:_AROUND_CHARS]
-        tokens = counter.count(front + heads.text(0) + rest)
-    others = (heads.text(_CHECK * n) for n in range(1, 1 + _WHOLE_CHECKS))
-    return all(counter.count(front + other + rest) == tokens for other in others)
+def _same_with_all_heads(counter: Counter, heads: Heads, front: str, rest: str) -> bool:
+    """Whether every unit costs the same beside the text before and after the head; a remote counter is asked of few."""
+    front, rest = front[-_AROUND_CHARS:], rest[:_AROUND_CHARS]
+    alike = heads.alike()
+    if counter.max_chars is not None:
+        alike = alike[:: max(1, len(alike) // _REMOTE_HEADS)]
+    return len({counter.count(front + head + rest) for head in alike}) == 1

@@ -84,9 +84,11 @@ class Answer:
     data_events: int = 0
     known_events: int = 0
     malformed: int = 0
+    stray: bool = False  # text that belongs to no event
+    cut: bool = False  # the last event was not complete
     overflow: bool = False
     reads: int = 0
-    bytes: int = 0
+    bytes_received: int = 0
     first_byte_at: int | None = None
     last_read_at: int | None = None
     done_at: int | None = None

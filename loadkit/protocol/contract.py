@@ -1,7 +1,7 @@
 """The contract of a protocol, and what all of them share: headers and the splice around the user message.
 
 A new protocol is one file with two functions, `fields` (request body) and `read` (one event to a Chunk), one line in
-`PROTOCOLS` (protocol/__init__.py), and the contract test over that dict. `anthropic.py` is a complete example.
+`protocols.PROTOCOLS`, and the contract test over that dict. `anthropic.py` is a complete example.
 Neither function may raise, whatever JSON it is given.
 """
 

@@ -1,4 +1,4 @@
-"""Bytes to lines, exactly: LF, CRLF and bare CR end a line, also when a pair is split across reads; nothing else does."""
+"""Bytes to lines: LF, CRLF and bare CR end a line, also when a pair is split across reads; nothing else does."""
 
 MAX_LINE_BYTES = 64 * 1024 * 1024
 _BOM = b"\xef\xbb\xbf"

@@ -57,11 +57,11 @@ def read(name: bytes | None, doc: Any) -> Chunk:
         finish_reason=_reason(finish),
         finish_detail=finish if isinstance(finish, dict) else None,
         usage=_usage(doc, choices),
-        times=_times(doc),
+        times=_times(doc, choices),
         response_id=text(doc.get("id")) or None,
         model=text(doc.get("model")) or None,
         fingerprint=text(doc.get("system_fingerprint")) or None,
-        known="choices" in doc or isinstance(doc.get("usage"), dict),
+        known="choices" in doc or "usage" in doc or text(doc.get("object")).endswith("completion.chunk"),
         whole=whole,
     )
 
@@ -101,33 +101,53 @@ def _reason(finish: Any) -> str | None:
     return text(finish) or None
 
 
+def _stated(doc: dict[str, Any], choices: list[dict[str, Any]]) -> dict[str, Any]:
+    """The usage object: at the top, in `x_groq`, or in a choice (Moonshot)."""
+    places = (doc.get("usage"), mapping(doc.get("x_groq")).get("usage"), *(choice.get("usage") for choice in choices))
+    return next((mapping(place) for place in places if place), {})
+
+
 def _usage(doc: dict[str, Any], choices: list[dict[str, Any]]) -> Usage | None:
-    stated = doc.get("usage") or mapping(doc.get("x_groq")).get("usage")
-    stated = stated or next((choice["usage"] for choice in choices if choice.get("usage")), None)
+    stated = _stated(doc, choices)
     timings = mapping(doc.get("timings"))  # llama.cpp
-    if not isinstance(stated, dict):
-        cached, prompt_n = count(timings.get("cache_n")), count(timings.get("prompt_n"))
-        if prompt_n is None:
-            return None
-        return Usage(prompt=prompt_n + (cached or 0), completion=count(timings.get("predicted_n")), cached=cached)
-    prompt_details = mapping(stated.get("prompt_tokens_details"))
-    completion_details = mapping(stated.get("completion_tokens_details"))
-    cached = (prompt_details.get("cached_tokens"), stated.get("prompt_cache_hit_tokens"), timings.get("cache_n"))
-    reasoning = (completion_details.get("reasoning_tokens"), stated.get("reasoning_tokens"))
+    if not stated and not timings:
+        return None
+    cached = (
+        mapping(stated.get("prompt_tokens_details")).get("cached_tokens"),
+        stated.get("prompt_cache_hit_tokens"),  # DeepSeek
+        timings.get("cache_n"),
+    )
+    reasoning = (
+        mapping(stated.get("completion_tokens_details")).get("reasoning_tokens"),
+        stated.get("reasoning_tokens"),  # SGLang
+    )
+    cache_n, prompt_n = count(timings.get("cache_n")), count(timings.get("prompt_n"))
+    prompt = None if prompt_n is None else prompt_n + (cache_n or 0)
     return Usage(
-        prompt=count(stated.get("prompt_tokens")),
-        completion=count(stated.get("completion_tokens")),
-        cached=next((n for n in map(count, cached) if n is not None), None),
-        reasoning=next((n for n in map(count, reasoning) if n is not None), None),
+        prompt=_first((stated.get("prompt_tokens"), prompt)),
+        completion=_first((stated.get("completion_tokens"), timings.get("predicted_n"))),
+        cached=_first(cached),
+        reasoning=_first(reasoning),
     )
 
 
-def _times(doc: dict[str, Any]) -> ServerTimes | None:
-    """llama.cpp `timings` in ms."""
+def _first(values: tuple[Any, ...]) -> int | None:
+    return next((n for n in map(count, values) if n is not None), None)
+
+
+def _times(doc: dict[str, Any], choices: list[dict[str, Any]]) -> ServerTimes | None:
+    """llama.cpp `timings` in ms, or the seconds Groq puts beside its token counts."""
     timings = doc.get("timings")
-    if not isinstance(timings, dict):
+    if isinstance(timings, dict):
+        prefill, decode = milliseconds(timings.get("prompt_ms")), milliseconds(timings.get("predicted_ms"))
+        return ServerTimes(prefill=prefill, decode=decode)
+    stated = _stated(doc, choices)
+    if "queue_time" not in stated:
         return None
-    return ServerTimes(prefill=milliseconds(timings.get("prompt_ms")), decode=milliseconds(timings.get("predicted_ms")))
+    queue, prefill, decode = (
+        milliseconds(stated.get(key), 1000.0) for key in ("queue_time", "prompt_time", "completion_time")
+    )
+    return ServerTimes(queue=queue, prefill=prefill, decode=decode)
 
 
 CHAT = Protocol(name="openai-chat", path="/chat/completions", auth="bearer", fields=chat_fields, read=read)

@@ -7,15 +7,16 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from loadkit.protocol import errors
-from loadkit.protocol.answer import Answer, Chunk
+from loadkit.protocol.answer import Answer, Chunk, Usage
 from loadkit.protocol.ndjson import NdjsonDecoder
 from loadkit.protocol.sse import SseDecoder
 from loadkit.record.names import Outcome
 
 MAX_BODY_BYTES = 16 * 1024 * 1024  # of an answer that is one JSON document
-MAX_ERROR_BYTES = 64 * 1024  # of an error body, or of a stream that has shown no event yet
+MAX_ERROR_BYTES = 64 * 1024  # of an error body
 RAW_HEAD_BYTES = 2048
 _SPACE = b" \t\r\n"
+_BOM = b"\xef\xbb\xbf"
 _DOCUMENT_STARTS = b'{[<"'
 _NORMAL_FINISH = frozenset({"stop", "length", "tool_calls", "function_call", "content_filter", "eos_token"})
 _BROKEN_FINISH = frozenset({"abort", "error"})
@@ -23,7 +24,10 @@ _BROKEN_FINISH = frozenset({"abort", "error"})
 # Inside a JSON string without escapes: no quote, no backslash, no control character.
 _PLAIN = re.compile(rb'[^"\\\x00-\x1f]+')
 _MARK = "loadkit"
-_MAX_LESSONS = 4
+_MAX_LESSONS = 4  # times a template is looked for in one answer: a server whose chunks all differ must not pay for it
+_STREAM_TYPES = ("text/event-stream", "application/x-ndjson")
+
+_NOTHING = Usage()
 
 Reader = Callable[[bytes | None, Any], Chunk]
 
@@ -55,7 +59,7 @@ class Parser:
         self._decoder: SseDecoder | NdjsonDecoder | None = None
         self._raw: list[bytes] = []
         self._raw_size = 0
-        self._raw_limit = MAX_ERROR_BYTES
+        self._raw_limit = MAX_BODY_BYTES if status == 200 else MAX_ERROR_BYTES
         self._sniffed = False
         self._template: _Template | None = None
         self._lessons = 0
@@ -80,7 +84,7 @@ class Parser:
         if answer.reads == 0:
             answer.first_byte_at = at_ns
         answer.reads += 1
-        answer.bytes += len(data)
+        answer.bytes_received += len(data)
         answer.last_read_at = at_ns
         if len(answer.raw_head) < RAW_HEAD_BYTES:
             answer.raw_head += data[: RAW_HEAD_BYTES - len(answer.raw_head)]
@@ -103,10 +107,15 @@ class Parser:
         if self._decoder is not None and not self.done:
             for name, payload in self._decoder.flush():
                 self._event(last, name, payload, cut=True)
-            if self._decoder.done:
+            if self._decoder.done and not self.done:
                 self._finish(last)
         if answer.known_events == 0 and answer.failure is None and self._status == 200:
-            self._whole_document(last)
+            if isinstance(self._decoder, SseDecoder):
+                answer.stray = answer.stray or self._decoder.stray
+            elif self._decoder is None:
+                answer.stray = bool(self.raw.strip())
+            if not self.done:
+                self._whole_document(last)
         if answer.done_at is None:
             answer.done_at = at_ns
 
@@ -126,15 +135,14 @@ class Parser:
         elif self._framing == "ndjson" or "ndjson" in self._type or "jsonl" in self._type:
             self._decoder = NdjsonDecoder()
         else:
-            so_far = self.raw
-            start = so_far.removeprefix(b"\xef\xbb\xbf").lstrip(_SPACE)
-            if not start or b"\xef\xbb\xbf".startswith(start):
+            if not data.strip(_SPACE):
                 return b""
-            self._raw_limit = MAX_BODY_BYTES
+            data = self.raw
+            start = data.removeprefix(_BOM).lstrip(_SPACE)
+            if not start or _BOM.startswith(start):
+                return b""
             if start[0] not in _DOCUMENT_STARTS:
-                self._raw_limit = MAX_ERROR_BYTES
                 self._decoder = SseDecoder()
-                data = so_far
         self._sniffed = True
         return data
 
@@ -165,6 +173,10 @@ class Parser:
             elif not cut:
                 self.answer.data_events += 1
                 self.answer.malformed += 1
+            elif payload.lstrip().startswith(b"{"):
+                self.answer.cut = True
+            else:
+                self.answer.stray = True
             return
         self.answer.data_events += 1
         if errors.in_band_error(name, doc):
@@ -207,15 +219,15 @@ class Parser:
         words = chunk.content or chunk.reasoning
         if chunk.usage or chunk.times or chunk.finish_reason or chunk.done or chunk.whole or chunk.tool:
             return
-        if chunk.content and chunk.reasoning:
+        if (chunk.content and chunk.reasoning) or words == _MARK:
             return
-        self._lessons += 1
         quoted = b'"' + words.encode("utf-8", "replace") + b'"'
         expected = replace(chunk, **{channel: _MARK})  # type: ignore[arg-type]
         at = payload.rfind(quoted)
         for _ in range(4):
             if at < 0:
                 return
+            self._lessons += 1
             prefix, suffix = payload[: at + 1], payload[at + len(quoted) - 1 :]
             if _reads_as(self._read, name, prefix + _MARK.encode() + suffix, expected):
                 self._template = _Template(name, prefix, suffix, channel)
@@ -244,7 +256,8 @@ class Parser:
 
     def _token(self, at_ns: int, chunk: Chunk) -> None:
         answer = self.answer
-        answer.not_streamed = chunk.whole and not answer.event_times and "ndjson" not in self._type
+        if chunk.whole and not answer.event_times and self._type not in _STREAM_TYPES:
+            answer.not_streamed = True
         answer.event_times.append(at_ns)
         answer.event_read.append(answer.reads - 1)
         answer.content_chars += len(chunk.content)
@@ -258,7 +271,7 @@ class Parser:
     def _numbers(self, at_ns: int, chunk: Chunk) -> None:
         """The last stated value of each number counts; nothing is added up."""
         answer, usage, times = self.answer, chunk.usage, chunk.times
-        if usage is not None:
+        if usage is not None and usage != _NOTHING:
             answer.usage_at = at_ns
             answer.prompt_tokens = usage.prompt if usage.prompt is not None else answer.prompt_tokens
             answer.completion_tokens = usage.completion if usage.completion is not None else answer.completion_tokens
@@ -278,6 +291,7 @@ class Parser:
             chunk = self._read(None, doc)
             if chunk.known:
                 self.answer.not_streamed = True
+                self.answer.data_events = self.answer.malformed = 0
                 self._apply(at_ns, replace(chunk, whole=True))
 
     def _fail(self, at_ns: int, doc: Any) -> None:
@@ -288,7 +302,9 @@ class Parser:
 
     def _broken(self, at_ns: int, chunk: Chunk) -> None:
         """A finish reason that says the generation was aborted."""
-        said = errors.classify_document(200, None, chunk.finish_detail or chunk.finish_reason, in_band=True)
+        said = errors.classify_document(
+            200, None, chunk.finish_detail or f"finish_reason {chunk.finish_reason}", in_band=True
+        )
         self._failed(at_ns, replace(said, outcome=Outcome.STREAM_ERROR, retryable=False))
 
     def _failed(self, at_ns: int, failure: errors.Failure) -> None:

@@ -105,12 +105,14 @@ CONTEXT = re.compile(
 """Prose, lower-cased, that means the context window; read only where the status is 400, 413, 422 or not known."""
 
 QUOTA = re.compile(r"credit balance is too low|insufficient (account )?balance|insufficient credits")
-MODEL = re.compile(r"^model:|model\b.{0,120}?\b(not found|does not exist|doesn't exist)|not a valid model|unknown model")
+MODEL = re.compile(
+    r"^model:|model\b.{0,120}?\b(not found|does not exist|doesn't exist)|not a valid model|unknown model"
+)
 UNSUPPORTED = re.compile(
     r"unsupported (parameter|value)|unrecognized|unknown (field|parameter)|extra (inputs|fields)|not permitted"
 )
 
-_N = r"(\d[\d,_]*)"
+_N = r"(\d[\d,_]{0,18})"  # bounded: a page of digits must not cost quadratic time
 
 LIMIT = tuple(
     re.compile(pattern)
@@ -134,7 +136,7 @@ REQUESTED = tuple(
     re.compile(pattern)
     for pattern in (
         rf"{_N} \+ {_N} >",
-        rf"too large: {_N}.*?has {_N} input tokens",
+        rf"too large: {_N}.{{0,200}}?has {_N} input tokens",
         rf"given: {_N} `?inputs`? tokens and {_N}",
         rf"requested (?:a total of |about )?{_N} tokens",
         rf"(?:request|input|prompt) \({_N} tokens",
@@ -150,7 +152,7 @@ REQUESTED = tuple(
 )
 """Where the refusal names the length asked for; several numbers in one pattern are added up."""
 
-ALLOWANCE = re.compile(rf"limit[: ]+{_N}.*?requested[: ]+{_N}", re.DOTALL)
+ALLOWANCE = re.compile(rf"limit[: ]+{_N}.{{0,200}}?requested[: ]+{_N}", re.DOTALL)
 """A per-minute allowance and what one request asks of it."""
 
 

@@ -9,16 +9,21 @@ from loadkit.protocol.lines import MAX_LINE_BYTES, LineSplitter
 Event = tuple[bytes | None, bytes]
 """Event name (None when the stream gave none) and the data lines joined with a newline."""
 
+_IGNORED = (b"", b"id", b"retry")  # comments, and fields that mean nothing here
 _DONE = b"[DONE]"
 _DONE_TAIL = 64  # an unfinished line longer than this is no [DONE] line, and looking at it each read would cost
 
 
 class SseDecoder:
-    """Reads to events. `done` is set by [DONE], `overflow` by an event above `limit` bytes; both end the decoding."""
+    """Reads to events. `done` is set by [DONE], `overflow` by an event above `limit` bytes; both end the decoding.
+
+    `stray` tells that a line was no field of the format: an HTML page or a bare JSON body has such lines.
+    """
 
     def __init__(self, limit: int = MAX_LINE_BYTES) -> None:
         self.done = False
         self.overflow = False
+        self.stray = False
         self._limit = limit
         self._lines = LineSplitter(limit)
         self._name: bytes | None = None
@@ -67,6 +72,8 @@ class SseDecoder:
             self._name = value.removeprefix(b" ")
         elif name == b"data":
             self._add(b"")
+        elif name not in _IGNORED:
+            self.stray = True
 
     def _add(self, data: bytes) -> None:
         self._data.append(data)

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from loadkit.sim.law import Law, kind_of
-from loadkit.sim.serve import new_loop, serve
+from loadkit.sim.serve import new_loop, raise_file_limit, serve
 from loadkit.sim.server import Settings
 
 
@@ -26,6 +26,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         settings = _settings(args, os.environ.get(args.key_env or ""))
     except ValueError as error:
         parser.error(str(error))
+    raise_file_limit()
     with asyncio.Runner(loop_factory=new_loop) as runner:
         try:
             runner.run(serve(settings, args.host, args.port, args.stdin_guard))

@@ -69,10 +69,8 @@ def _whole_escapes(data: bytes, start: int) -> int:
 
 def _run_before(data: bytes, start: int, at: int) -> int:
     """How many backslashes stand in a row just before `at`, not looking further back than `start`."""
-    first = at
-    while first > start and data[first - 1] == 0x5C:
-        first -= 1
-    return at - first
+    part = data[start:at]
+    return len(part) - len(part.rstrip(b"\\"))
 
 
 class BodyScan:

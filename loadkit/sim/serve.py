@@ -8,6 +8,7 @@ import gc
 import json
 import logging
 import os
+import resource
 import select
 import selectors
 import signal
@@ -33,11 +34,18 @@ def new_loop() -> asyncio.AbstractEventLoop:
     class FineSelector(selectors.EpollSelector):
         def select(self, timeout: float | None = None) -> list[Any]:
             if timeout is not None and timeout > 0:
-                select.select([self.fileno()], (), (), timeout)
+                if not select.select([self.fileno()], (), (), timeout)[0]:
+                    return []
                 timeout = 0
             return super().select(timeout)
 
     return asyncio.SelectorEventLoop(FineSelector())
+
+
+def raise_file_limit() -> None:
+    """Allow as many connections as the system lets this process have; the usual soft limit of 1024 is too few."""
+    hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 async def serve(settings: Settings, host: str, port: int, stdin_guard: bool) -> None:

@@ -1,0 +1,222 @@
+"""A scripted server that can misbehave in any way, a sink that writes down what it is told, and a test CA."""
+
+import contextlib
+import socket
+import ssl
+import struct
+import subprocess
+import threading
+import time
+
+import pytest
+
+from loadkit.call.choose import TRANSPORTS
+from loadkit.call.transport import WireRequest
+from loadkit.record.names import Outcome
+
+GUARD_S = 20.0  # longer than anything here may take: a hang fails, it does not stay
+
+
+class Peer:
+    """The server's end of one connection."""
+
+    def __init__(self, sock):
+        self.sock = sock
+        self.buffer = b""
+
+    def head(self):
+        """Read up to the end of a request head; return it."""
+        while b"\r\n\r\n" not in self.buffer:
+            data = self.sock.recv(65536)
+            if not data:
+                raise EOFError
+            self.buffer += data
+        head, _, self.buffer = self.buffer.partition(b"\r\n\r\n")
+        return head
+
+    def request(self):
+        """Read one whole request; return (head, body)."""
+        head = self.head()
+        lengths = [line.split(b":")[1] for line in head.split(b"\r\n") if line.lower().startswith(b"content-length:")]
+        size = int(lengths[0])
+        while len(self.buffer) < size:
+            data = self.sock.recv(65536)
+            if not data:
+                raise EOFError
+            self.buffer += data
+        body, self.buffer = self.buffer[:size], self.buffer[size:]
+        return head, body
+
+    def send(self, *pieces):
+        """Send each piece with a write of its own."""
+        for piece in pieces:
+            self.sock.sendall(piece)
+
+    def gone(self):
+        """Wait until the client has closed."""
+        with contextlib.suppress(ConnectionError):
+            while self.sock.recv(65536):
+                pass
+
+    def reset(self):
+        """Close with a RST."""
+        self.sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        self.sock.close()
+
+
+class ScriptedServer:
+    """Gives each connection the next script, a function of its Peer; further connections are closed at once."""
+
+    def __init__(self, scripts, family=socket.AF_INET, tls=None):
+        self.tls = tls
+        self.scripts = list(scripts)
+        self.connections = 0
+        self.failures = []
+        self.socks = []
+        self.players = []
+        self.listener = socket.create_server(("::1" if family == socket.AF_INET6 else "127.0.0.1", 0), family=family)
+        self.listener.settimeout(GUARD_S)
+        self.port = self.listener.getsockname()[1]
+        self.thread = threading.Thread(target=self.serve, daemon=True)
+        self.thread.start()
+
+    def url(self, host="127.0.0.1", path="/v1/chat/completions"):
+        return f"{'https' if self.tls else 'http'}://{host}:{self.port}{path}"
+
+    def serve(self):
+        while True:
+            try:
+                sock, _ = self.listener.accept()
+            except OSError:
+                return
+            self.connections += 1
+            script = self.scripts.pop(0) if self.scripts else lambda peer: None
+            self.socks.append(sock)
+            self.players.append(threading.Thread(target=self.play, args=(sock, script), daemon=True))
+            self.players[-1].start()
+
+    def play(self, sock, script):
+        sock.settimeout(GUARD_S)
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        try:
+            if self.tls:
+                sock = self.tls.wrap_socket(sock, server_side=True)
+            script(Peer(sock))
+        except (EOFError, ConnectionError, ssl.SSLError):
+            pass  # the client has gone
+        except Exception as exc:  # noqa: BLE001 - told to the test by the fixture
+            self.failures.append(exc)
+        finally:
+            sock.close()
+
+    def close(self):
+        # shutdown wakes a thread that waits on the socket; close alone would leave it there
+        for sock in (self.listener, *self.socks):
+            with contextlib.suppress(OSError):
+                sock.shutdown(socket.SHUT_RDWR)
+        self.listener.close()
+        for thread in (self.thread, *self.players):
+            thread.join(GUARD_S)
+
+
+class Log:
+    """A sink that writes down what it is told. `enough` and `limit` are functions that decide as a call would."""
+
+    def __init__(self, enough=lambda body: False, limit_s=GUARD_S, outcome=Outcome.TTFT_TIMEOUT):
+        self.enough = enough
+        self.limit_s = limit_s
+        self.outcome = outcome
+        self.started = time.perf_counter_ns()
+        self.events = []
+        self.status = None
+        self.headers = []
+        self.body = b""
+        self.reads = []
+
+    def connecting(self, ns):
+        self.events.append(("connecting", ns))
+
+    def connected(self, started_ns, ended_ns):
+        assert started_ns <= ended_ns
+        self.events.append(("connected", ended_ns))
+
+    def sending(self, ns):
+        self.events.append(("sending", ns))
+
+    def sent(self, ns):
+        self.events.append(("sent", ns))
+
+    def head(self, ns, status, headers):
+        self.events.append(("head", ns))
+        self.status, self.headers = status, headers
+
+    def read(self, ns, data):
+        assert data
+        self.events.append(("read", ns))
+        self.reads.append((ns, data))
+        self.body += data
+        return self.enough(self.body)
+
+    def deadline(self, now_ns):
+        return self.started + int(self.limit_s * 1e9), self.outcome
+
+    @property
+    def names(self):
+        """The events in order, runs of reads as one."""
+        found = []
+        for name, _ in self.events:
+            if not (name == "read" and found and found[-1] == "read"):
+                found.append(name)
+        return found
+
+
+@pytest.fixture
+def serve():
+    """Start a scripted server: serve(script, script, ..., family=..., tls=...)."""
+    servers = []
+
+    def start(*scripts, **options):
+        servers.append(ScriptedServer(scripts, **options))
+        return servers[-1]
+
+    yield start
+    for server in servers:
+        server.close()
+    assert [server.failures for server in servers] == [[] for _ in servers]
+
+
+@pytest.fixture
+def log():
+    """Class of the recording sink."""
+    return Log
+
+
+@pytest.fixture
+def wire_request():
+    """A request of the given body parts to a URL."""
+
+    def make(url, *body, headers=(("X-Request-Id", "r1"),)):
+        return WireRequest("POST", url, tuple(headers), body or (b'{"a":1}',))
+
+    return make
+
+
+@pytest.fixture(params=sorted(TRANSPORTS))
+def transport(request):
+    """Each transport of the dict in turn."""
+    made = TRANSPORTS[request.param](None)
+    yield made
+    made.close()
+
+
+@pytest.fixture(scope="session")
+def certificates(tmp_path_factory):
+    """(server context, client context that trusts its CA): made for 127.0.0.1 and localhost by openssl."""
+    folder = tmp_path_factory.mktemp("tls")
+    run = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"]
+    run += ["-days", "2", "-subj", "/CN=loadkit test", "-addext", "subjectAltName=IP:127.0.0.1,DNS:localhost"]
+    run += ["-keyout", "key.pem", "-out", "cert.pem"]
+    subprocess.run(run, cwd=folder, check=True, capture_output=True)
+    server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    server.load_cert_chain(folder / "cert.pem", folder / "key.pem")
+    return server, ssl.create_default_context(cafile=folder / "cert.pem")

@@ -1,0 +1,97 @@
+"""The end of a run: files written, report printed, whatever is in the folder."""
+
+import csv
+import io
+import json
+
+import pytest
+
+from loadkit.analysis.summary import summarise
+from loadkit.record.errors import FolderError
+from loadkit.report.finish import finish
+
+
+def finished(path, **options):
+    stream = io.StringIO()
+    return finish(path, stream=stream, **options), stream.getvalue()
+
+
+def test_everything_is_written_and_the_folder_is_named_last(run_folder, records):
+    """summary.json is what was returned and what the records give; CSV and Markdown are there; the path ends it."""
+    path = run_folder()
+    summary, text = finished(path, exit_code=4)
+    assert json.loads((path / "summary.json").read_text()) == summary
+    assert summary == summarise(records, exit_code=4)
+    assert len(list(csv.DictReader((path / "summary.csv").open()))) == 5
+    assert (path / "report.md").read_text().startswith("# Run run-7\n")
+    assert text.splitlines()[-1] == f"Run folder: {path}"
+    assert {p.name for p in path.iterdir()} == {"records.jsonl", "summary.json", "summary.csv", "report.md"}
+
+
+def test_finishing_again_gives_the_same(run_folder):
+    """A second look replaces the files with equal ones and leaves the records alone."""
+    path = run_folder(manifest={"run_id": "r", "exit_code": 3})
+    before = (path / "records.jsonl").read_bytes()
+    first, second = finished(path), finished(path)
+    assert first == second
+    assert first[0]["exit_code"] == 3
+    assert (path / "records.jsonl").read_bytes() == before
+
+
+def test_telemetry_and_manifest_are_heard(run_folder):
+    """A saturated second inside a cell makes it invalid; a verdict of the manifest stands."""
+    path = run_folder(manifest={"visits": [{"cell": "128x1", "validity": {"status": "suspect", "reasons": ["warm"]}}]})
+    row = {"kind": "load", "timestamp": "2026-01-01T00:16:41Z", "worker": "w", "hub_lag_p99_ms": 0.1, "cpu": 0.99}
+    (path / "telemetry.jsonl").write_text(json.dumps(row) + "\n")
+    cells = {cell["cell"]: cell["validity"]["status"] for cell in finished(path)[0]["cells"]}
+    assert (cells["128x1"], cells["512x2"], cells["512x1"]) == ("suspect", "invalid", "valid")
+
+
+def test_a_truncated_file_is_reported_as_far_as_it_goes(run_folder, records):
+    """A cut last line is counted, said, and costs nothing else."""
+    summary, text = finished(run_folder(tail=json.dumps(records[0])[:200]))
+    assert (summary["damaged_lines"], summary["totals"]["requests"]) == (1, 20)
+    assert "1 line(s) of records.jsonl could not be read and are left out." in text
+
+
+@pytest.mark.parametrize("content", ["", "\x00\xff garbage\n[1]\n", '{"kind":"header"}\n', '{"kind":"request"}\n'])
+def test_a_folder_with_nothing_to_measure_is_reported(tmp_path, content):
+    """Empty, damaged, header only, or a record of no cell: a report that says so."""
+    (tmp_path / "records.jsonl").write_text(content, encoding="utf-8")
+    (tmp_path / "manifest.json").write_text("{cut")
+    summary, text = finished(tmp_path)
+    assert summary["cells"] == []
+    assert "No request of any cell was recorded." in text
+
+
+def test_a_folder_without_files_is_reported(tmp_path):
+    """A run that was stopped before its first record."""
+    assert finished(tmp_path)[0]["totals"]["requests"] == 0
+
+
+def test_a_run_of_errors_is_reported(run_folder, request_of):
+    """Every request failed: counts, the server's words, no numbers."""
+    summary, text = finished(run_folder([request_of(128, 1, i, round=i) for i in range(3)]))
+    assert summary["cells"][0]["outcomes"] == {"rate_limited": 3}
+    assert "No verdict on how TTFT grows: no tier answered at concurrency 1" in text
+
+
+def test_lone_surrogates_do_not_stop_the_report(run_folder, request_of):
+    """Half a character in a server's message is no character, and is left out."""
+    path = run_folder([request_of(128, 1, 0, error_message="bad \ud800 text")])
+    assert "bad text" in finished(path)[1]
+    assert "bad text" in (path / "report.md").read_text()
+
+
+def test_no_folder_is_one_clear_line(tmp_path):
+    """A path that is no folder is named."""
+    with pytest.raises(FolderError, match=r"no run folder at .*nowhere"):
+        finish(tmp_path / "nowhere", stream=io.StringIO())
+
+
+def test_a_folder_that_cannot_be_written_is_one_clear_line(run_folder):
+    """A summary that cannot be replaced is an error for people."""
+    path = run_folder()
+    (path / "summary.json").mkdir()
+    with pytest.raises(FolderError, match=r"cannot write .*summary\.json"):
+        finished(path)
