@@ -181,6 +181,8 @@ def _addresses(origin: Origin, sink: Sink, clock: ClockNs) -> list[tuple[int, An
     try:
         found = _socket.getaddrinfo(*where, _socket.AI_NUMERICHOST)
     except _socket.gaierror:
+        found = []
+    if not found:
         now = clock()
         limit, due = remaining_s(sink, now), sink.deadline(now)
         with gevent.Timeout(limit, Overdue(due[1]) if due else None):

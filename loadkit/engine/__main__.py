@@ -16,7 +16,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Exit code 0 after a clean stop, 2 when the engine cannot start."""
     options = parser().parse_args(arguments)
     for variable in THREAD_VARIABLES:
-        os.environ[variable] = str(options.threads)
+        os.environ[variable] = "1"  # the engine splits its work itself, see model.py
     os.environ["TOKENIZERS_PARALLELISM"] = "false"
     from loadkit.engine.serve import serve  # NumPy comes in here, after its thread limits are set
 
@@ -37,7 +37,7 @@ def parser() -> argparse.ArgumentParser:
     add("--model", default="builtin", help="a GGUF file, a Hugging Face folder, or builtin")
     add("--host", default="127.0.0.1")
     add("--port", type=int, default=0, help="0 takes a free one; it is in the ready line")
-    add("--threads", type=_positive, default=os.cpu_count() or 1, help="threads of a matrix product")
+    add("--threads", type=_positive, default=os.cpu_count() or 1, help="threads of a prefill")
     add("--context", type=_positive, default=None, help="window in tokens, at most the model's own")
     add("--slots", type=_positive, default=4, help="requests computed at the same time")
     add("--queue", type=_count, default=16, help="requests that may wait; more are answered 429")

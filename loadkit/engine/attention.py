@@ -43,7 +43,7 @@ class PrefillAttention:
         self.mask = np.where(above, np.float32(-np.inf), np.float32(0))  # [QUERY_BLOCK, QUERY_BLOCK]
 
     def __call__(self, q: Array, keys: Array, values: Array, start: int, out: Array) -> None:
-        """Attend from q [T, K, G, h], positions from `start` on, to keys and values [K, >= start + T, h]; fills `out`."""
+        """Attend from q [T, K, G, h], positions from `start` on, to keys, values [K, >= start + T, h]; fills `out`."""
         for first in range(0, len(q), QUERY_BLOCK):
             last = min(first + QUERY_BLOCK, len(q))
             self._block(q[first:last], keys, values, start + first, out[first:last])

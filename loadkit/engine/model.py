@@ -1,26 +1,30 @@
-"""The forward pass in pure NumPy, float32: prefill in chunks, decode for several sequences at once.
+"""The model: prefill in chunks, decode for several sequences at once.
 
-Shapes: T rows (tokens of one chunk, or one token of each of T sequences), D hidden, H query heads, K key heads,
-G = H / K, h head dimension, F feed-forward, V vocabulary. Weights come folded, see `weights.py`.
+Shapes: T rows, D hidden, K key heads, G query heads per key head, h head dimension, V vocabulary.
+
+Prefill uses several threads by splitting a chunk's rows into pieces that follow each other through the layers: a piece
+may attend in a layer once its predecessor has stored its keys and values there. BLAS itself runs single-threaded,
+because its own threads meet several times in every product: when another process takes a core, each meeting waits for
+the scheduler, and a token costs ten times as much. Pieces wait once per layer and only for the one before them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
+from threading import Semaphore
 
 import numpy as np
 from numpy.typing import NDArray
 
-from loadkit.engine.attention import Cache, PrefillAttention, decode_attention
+from loadkit.engine.attention import Cache, decode_attention
 from loadkit.engine.config import ModelConfig
 from loadkit.engine.errors import EngineError
-from loadkit.engine.weights import Layer, Weights
+from loadkit.engine.lane import Array, Lane, rms_norm
+from loadkit.engine.weights import Weights
 
-Array = NDArray[np.float32]
-Attend = Callable[[int, Array, Array, Array, Array], None]  # (layer, q, k, v, out): fills out [T, H h]
-
-CHUNK = 512  # most rows of one pass; a product of 512 rows runs at the processor's full speed
-TILE = 16  # rows of SwiGLU at a time, so that they stay in the second-level cache
+CHUNK = 512  # most rows of one pass
+MIN_PIECE = 32  # fewer rows than this are not worth another thread
 
 
 def rotations(positions: int, head_dim: int, theta: float) -> NDArray[np.complex64]:
@@ -31,25 +35,19 @@ def rotations(positions: int, head_dim: int, theta: float) -> NDArray[np.complex
 
 
 class Model:
-    """A model and the scratch memory of one pass. Not safe for several threads: one thread computes."""
+    """A model with its scratch memory and threads. One caller at a time."""
 
-    def __init__(self, config: ModelConfig, weights: Weights, *, context: int | None = None) -> None:
+    def __init__(self, config: ModelConfig, weights: Weights, *, context: int | None = None, threads: int = 1) -> None:
         self.config = config
         self.weights = weights
         self.context = config.context_length if context is None else context  # positions a sequence may have
         if not 1 <= self.context <= config.context_length:
             raise EngineError(f"context must be between 1 and the model's {config.context_length}, it is {context}")
         self._rotations = rotations(self.context, config.head_dim, config.rope_theta)  # [context, h/2]
-        self._prefill_attention = PrefillAttention(config)
-        D, width = config.hidden, config.heads * config.head_dim
-        self._x = np.empty((CHUNK, D), np.float32)  # the residual stream
-        self._normed = np.empty((CHUNK, D), np.float32)
-        self._added = np.empty((CHUNK, D), np.float32)
-        self._qkv = np.empty((CHUNK, config.qkv_width), np.float32)
-        self._mixed = np.empty((CHUNK, width), np.float32)
-        self._gate_up = np.empty((CHUNK, 2 * config.ffn), np.float32)
-        self._gated = np.empty((CHUNK, config.ffn), np.float32)
-        self._tile = np.empty((TILE, config.ffn), np.float32)
+        self._x = np.empty((CHUNK, config.hidden), np.float32)  # the residual stream of one pass
+        # The first lane also decodes, one row for each of up to CHUNK sequences.
+        self._lanes = [Lane(config, CHUNK if lane == 0 else _piece(CHUNK, threads)) for lane in range(threads)]
+        self._pool = ThreadPoolExecutor(max(threads - 1, 1), "lane")
 
     def new_cache(self, capacity: int) -> Cache:
         """An empty cache for a sequence of at most `capacity` tokens."""
@@ -65,95 +63,82 @@ class Model:
 
     def extend(self, tokens: Sequence[int], cache: Cache) -> Array:
         """Append 1 to CHUNK tokens of one sequence; their last hidden states [T, D], valid until the next pass."""
-        start, end = cache.length, cache.length + len(tokens)
-        if end > min(cache.capacity, self.context) or len(tokens) > CHUNK:
-            raise ValueError(f"{len(tokens)} tokens after {start} do not fit a cache of {cache.capacity}")
-        K, G, h = self.config.kv_heads, self.config.group, self.config.head_dim
-
-        def attend(layer: int, q: Array, k: Array, v: Array, out: Array) -> None:
-            keys, values = cache.keys[layer], cache.values[layer]  # [K, capacity, h]
-            keys[:, start:end] = k.swapaxes(0, 1)  # [T, K, h] -> [K, T, h]
-            values[:, start:end] = v.swapaxes(0, 1)
-            grouped = (len(q), K, G, h)
-            self._prefill_attention(q.reshape(grouped), keys, values, start, out.reshape(grouped))
-
-        hidden = self._pass(tokens, self._rotations[start:end], attend)
-        cache.length = end
-        return hidden
+        if cache.length + len(tokens) > min(cache.capacity, self.context) or len(tokens) > CHUNK:
+            raise ValueError(f"{len(tokens)} tokens after {cache.length} do not fit a cache of {cache.capacity}")
+        x = self._embed(tokens)
+        size = _piece(len(tokens), len(self._lanes))
+        starts = range(0, len(tokens), size)
+        ready = [Semaphore(0) for _ in starts]  # ready[i]: one permit per layer that piece i - 1 has stored
+        ready.append(Semaphore(0))
+        pieces = [
+            (self._lanes[i], x[at : at + size], cache, cache.length + at, ready[i] if i else None, ready[i + 1])
+            for i, at in enumerate(starts)
+        ]
+        others = [self._pool.submit(self._run_piece, *piece) for piece in pieces[:-1]]
+        try:
+            self._run_piece(*pieces[-1])
+        finally:
+            wait(others)  # the next pass needs their lanes
+        for other in others:
+            other.result()
+        cache.length += len(tokens)
+        return x
 
     def decode(self, tokens: Sequence[int], caches: Sequence[Cache]) -> Array:
         """Append one token to each of 1 to CHUNK sequences, every weight read once; logits [T, V]."""
         positions = [cache.length for cache in caches]
         if any(cache.length >= min(cache.capacity, self.context) for cache in caches):
             raise ValueError("a sequence is at the end of its cache")
-        K, G, h = self.config.kv_heads, self.config.group, self.config.head_dim
+        grouped = (self.config.kv_heads, self.config.group, self.config.head_dim)
 
         def attend(layer: int, q: Array, k: Array, v: Array, out: Array) -> None:
             for row, (cache, at) in enumerate(zip(caches, positions, strict=True)):
-                keys, values = cache.keys[layer], cache.values[layer]
+                keys, values = cache.keys[layer], cache.values[layer]  # [K, capacity, h]
                 keys[:, at] = k[row]  # [K, h]
                 values[:, at] = v[row]
-                mixed = decode_attention(q[row].reshape(K, G, h), keys[:, : at + 1], values[:, : at + 1])
+                mixed = decode_attention(q[row].reshape(grouped), keys[:, : at + 1], values[:, : at + 1])
                 out[row] = mixed.reshape(-1)  # [K, G, h] -> [H h]
 
-        hidden = self._pass(tokens, self._rotations[positions], attend)
+        x = self._embed(tokens)
+        self._lanes[0].run(self.weights, x, self._rotations[positions], attend)
         for cache in caches:
             cache.length += 1
-        return self.logits(hidden)
+        return self.logits(x)
 
     def logits(self, hidden: Array) -> Array:
         """Logits [T, V] of hidden states [T, D]."""
         normed = np.empty_like(hidden)
-        _rms_norm(hidden, self.config.rms_eps, normed)
+        rms_norm(hidden, self.config.rms_eps, normed)
         normed *= self.weights.final_norm
         return normed @ self.weights.head  # [T, D] @ [D, V] -> [T, V]
 
-    def _pass(self, tokens: Sequence[int], rotation: NDArray[np.complex64], attend: Attend) -> Array:
-        """All layers for T tokens with their RoPE factors [T, h/2]; the residual stream [T, D]."""
+    def _embed(self, tokens: Sequence[int]) -> Array:
         x = self._x[: len(tokens)]
         x[...] = self.weights.embedding[np.asarray(tokens)]  # [T] -> [T, D]
-        # silu of a very negative gate overflows exp to infinity on the way to its right value, 0.
-        with np.errstate(over="ignore"):
-            for index, layer in enumerate(self.weights.layers):
-                self._attention(index, layer, x, rotation, attend)
-                self._feed_forward(layer, x)
         return x
 
-    def _attention(self, index: int, layer: Layer, x: Array, rotation: NDArray[np.complex64], attend: Attend) -> None:
-        T, H, K, h = len(x), self.config.heads, self.config.kv_heads, self.config.head_dim
-        normed, qkv, mixed, added = self._normed[:T], self._qkv[:T], self._mixed[:T], self._added[:T]
-        _rms_norm(x, self.config.rms_eps, normed)
-        np.matmul(normed, layer.qkv, out=qkv)  # [T, D] @ [D, (H + 2 K) h] -> [T, (H + 2 K) h]
-        if layer.qkv_bias is not None:
-            qkv += layer.qkv_bias
-        pairs = qkv[:, : (H + K) * h].view(np.complex64).reshape(T, H + K, h // 2)
-        pairs *= rotation[:, None, :]  # RoPE of queries and keys at once, in place
-        heads = qkv.reshape(T, H + 2 * K, h)
-        attend(index, heads[:, :H], heads[:, H : H + K], heads[:, H + K :], mixed)
-        np.matmul(mixed, layer.out.T, out=added)  # [T, H h] @ [H h, D] -> [T, D]
-        x += added
+    def _run_piece(
+        self, lane: Lane, x: Array, cache: Cache, start: int, before: Semaphore | None, after: Semaphore
+    ) -> None:
+        """One piece [T, D] of a chunk, its first token at position `start`; `before` and `after` are its neighbours."""
+        end = start + len(x)
+        grouped = (len(x), self.config.kv_heads, self.config.group, self.config.head_dim)
 
-    def _feed_forward(self, layer: Layer, x: Array) -> None:
-        T, F = len(x), self.config.ffn
-        normed, gate_up, gated, added = self._normed[:T], self._gate_up[:T], self._gated[:T], self._added[:T]
-        _rms_norm(x, self.config.rms_eps, normed)
-        np.matmul(normed, layer.gate_up, out=gate_up)  # [T, D] @ [D, 2 F] -> [T, 2 F]
-        for first in range(0, T, TILE):
-            tile = gate_up[first : first + TILE]
-            _swiglu(tile[:, :F], tile[:, F:], self._tile[: len(tile)], gated[first : first + TILE])
-        np.matmul(gated, layer.down.T, out=added)  # [T, F] @ [F, D] -> [T, D]
-        x += added
+        def attend(layer: int, q: Array, k: Array, v: Array, out: Array) -> None:
+            keys, values = cache.keys[layer], cache.values[layer]  # [K, capacity, h]
+            keys[:, start:end] = k.swapaxes(0, 1)  # [T, K, h] -> [K, T, h]
+            values[:, start:end] = v.swapaxes(0, 1)
+            if before is not None:
+                before.acquire()
+            after.release()
+            lane.prefill_attention(q.reshape(grouped), keys, values, start, out.reshape(grouped))
+
+        try:
+            lane.run(self.weights, x, self._rotations[start:end], attend)
+        finally:
+            after.release(self.config.layers)  # when this piece failed, the next must not wait for ever
 
 
-def _rms_norm(x: Array, eps: float, out: Array) -> None:
-    """x / sqrt(mean(x^2) + eps) for each row of [T, D]; the gain is folded into the next matrix."""
-    squares = np.vecdot(x, x)  # [T, D] -> [T]
-    np.multiply(x, (1.0 / np.sqrt(squares / x.shape[1] + np.float32(eps)))[:, None], out=out)
-
-
-def _swiglu(gate: Array, up: Array, scratch: Array, out: Array) -> None:
-    """silu(-gate) * -up: both come negated from the weights, which spares a pass for exp(-gate)."""
-    np.exp(gate, out=scratch)
-    scratch += 1
-    np.multiply(gate, up, out=out)
-    out /= scratch
+def _piece(rows: int, lanes: int) -> int:
+    """Rows per piece when `rows` are split over at most `lanes` threads."""
+    return max(-(-rows // lanes), MIN_PIECE)

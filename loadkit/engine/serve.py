@@ -36,7 +36,7 @@ def serve(
         signal.signal(number, lambda *_: stop.set())
     if stdin_guard:
         threading.Thread(target=_watch_stdin, args=(stop,), daemon=True).start()
-    service = Service(load(model, seed=seed), context=context, slots=slots, queue=queue)
+    service = Service(load(model, seed=seed), context=context, threads=threads, slots=slots, queue=queue)
     try:
         server = EngineServer((host, port), service)
     except (OSError, OverflowError) as error:

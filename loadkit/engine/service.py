@@ -22,9 +22,9 @@ COMPLETION_TOKENS = 16  # OpenAI's default of max_tokens for /v1/completions; a 
 class Service:
     """A loaded model with its scheduler; the caller gives the scheduler a thread."""
 
-    def __init__(self, loaded: Loaded, *, context: int | None, slots: int, queue: int) -> None:
+    def __init__(self, loaded: Loaded, *, context: int | None, threads: int, slots: int, queue: int) -> None:
         self.loaded = loaded
-        self.model = Model(loaded.config, loaded.weights, context=context)
+        self.model = Model(loaded.config, loaded.weights, context=context, threads=threads)
         self.metrics = Metrics()
         self.scheduler = Scheduler(
             self.model,

@@ -2,8 +2,8 @@
 
 Shapes: D hidden, H query heads, K key heads, h head dimension, F feed-forward, V vocabulary.
 
-A decode step costs the reading of every weight once, so the layout is what BLAS reads fastest for one row: wide products
-(fused query-key-value, gate-up, head) as [in, out], narrow ones (back to D) as [out, in] and used transposed.
+A decode step costs the reading of every weight once, so the layout is what BLAS reads fastest for one row: wide
+products (fused query-key-value, gate-up, head) as [in, out], narrow ones (back to D) as [out, in], used transposed.
 
 Four things are folded in at load, so that no step pays for them: norm gains (into the rows of the next matrix),
 1/sqrt(h) (into the queries), the minus sign that silu needs (into gate and up), and the RoPE layout (a head's

@@ -22,6 +22,7 @@ from loadkit.sim.server import Settings, Sim
 log = logging.getLogger("loadkit.sim")
 
 BACKLOG = 1024
+MAX_FILES = 65536
 COLLECT_EVERY_S = 5.0
 
 
@@ -44,8 +45,10 @@ def new_loop() -> asyncio.AbstractEventLoop:
 
 def raise_file_limit() -> None:
     """Allow as many connections as the system lets this process have; the usual soft limit of 1024 is too few."""
-    hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
-    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = MAX_FILES if hard == resource.RLIM_INFINITY else min(hard, MAX_FILES)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
 async def serve(settings: Settings, host: str, port: int, stdin_guard: bool) -> None:

@@ -108,3 +108,10 @@ def test_retry_advice_of_every_case(case, reads_of, answer):
     for name in ("retryable", "retry_after_s", "hint"):
         if name in expect:
             assert getattr(failure, name) == expect[name], name
+
+
+def test_every_expectation_is_looked_at(case):
+    """No name in a right answer goes unread by the tests above."""
+    others = {"outcome", "error_class", "any_of_error_class", "counts_in_latency", "flag", "content", "reasoning"}
+    others |= {"malformed", "saw_done", "retryable", "retry_after_s", "hint"}
+    assert set(case["expect"]) <= others | set(FIELDS)

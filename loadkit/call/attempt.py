@@ -1,0 +1,78 @@
+"""One attempt at a request: the sink that turns what a transport tells into marks and feeds the protocol's parser."""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from loadkit.call.deadlines import Marks, next_deadline
+from loadkit.call.transport import ClockNs, End
+from loadkit.plan.endpoint import Timeouts
+from loadkit.protocol.contract import Protocol
+from loadkit.protocol.parser import Parser
+from loadkit.protocol.retry_after import header
+from loadkit.record.names import Outcome
+
+MAX_BODY_BYTES = 256 * 1024 * 1024
+
+
+class Attempt:
+    """A sink of one exchange. Everything it holds may be read at any time, also when it was stopped half-way.
+
+    `at_t0` is called at t0 (and again when a stale connection is redone): it takes the labels of that moment.
+    """
+
+    def __init__(self, protocol: Protocol, timeouts: Timeouts, started_ns: int, at_t0: Callable[[], None]) -> None:
+        """`timeouts` are those of the tier, `started_ns` the moment the transport is called."""
+        self.marks = Marks(started_ns)
+        self.parser: Parser = protocol.parser(None, None)
+        self.headers: list[tuple[str, str]] = []
+        self.connect_ns: int | None = None  # time to open the connection; None on a reused one
+        self._protocol = protocol
+        self._timeouts = timeouts
+        self._at_t0 = at_t0
+        self._flooded = False
+
+    def connecting(self, ns: int) -> None:
+        self.marks = Marks(ns)
+
+    def connected(self, started_ns: int, ended_ns: int) -> None:
+        self.connect_ns = ended_ns - started_ns
+
+    def sending(self, ns: int) -> None:
+        self.marks.t0 = ns
+        self._at_t0()
+
+    def sent(self, ns: int) -> None:
+        self.marks.sent = ns
+
+    def head(self, ns: int, status: int, headers: list[tuple[str, str]]) -> None:
+        self.marks.head, self.marks.status = ns, status
+        self.headers = headers
+        self.parser = self._protocol.parser(header(headers, "content-type"), status)
+
+    def read(self, ns: int, data: bytes) -> bool:
+        parser, marks = self.parser, self.marks
+        parser.feed(ns, data)
+        marks.last_read = ns
+        marks.first_token = parser.first_token_at
+        marks.finish = parser.answer.finish_at
+        self._flooded = parser.answer.bytes_received > MAX_BODY_BYTES
+        return parser.done or self._flooded
+
+    def deadline(self, now_ns: int) -> tuple[int, Outcome]:
+        return next_deadline(self._timeouts, self.marks)
+
+    def ending(self, end: End) -> End:
+        """The transport's end, corrected by what only the sink knows."""
+        if self._flooded and not self.parser.done:
+            return End("fault", Outcome.PROTOCOL_ERROR, f"answer larger than {MAX_BODY_BYTES} bytes", end.at_ns)
+        coding = header(self.headers, "content-encoding")
+        if coding and coding.strip().lower() != "identity":
+            # Compressed events cannot be timed, and would read as an answer of the wrong shape.
+            detail = f"the answer has content-encoding {coding[:40]} although identity was asked for"
+            return replace(end, outcome=end.outcome or Outcome.BAD_RESPONSE_SHAPE, detail=detail)
+        return end
+
+
+def stopped(clock: ClockNs, detail: str = "stopped by us") -> End:
+    """The end of an attempt that we stopped."""
+    return End("stopped", Outcome.ABORTED, detail, clock())

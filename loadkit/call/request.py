@@ -1,0 +1,295 @@
+"""One measured request: built, sent, read, tried again by the table, and turned into a record whatever happens."""
+
+import random
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from itertools import count
+from typing import Any, Protocol
+from urllib.parse import urlsplit
+
+from loadkit import __version__
+from loadkit.call.attempt import Attempt, stopped
+from loadkit.call.retry import Ending, RetryBudget, RetryPolicy, next_wait_s
+from loadkit.call.transport import ClockNs, End, Transport, WireRequest
+from loadkit.measure import timing
+from loadkit.plan.endpoint import Endpoint, url_for
+from loadkit.prompt.prompt import Prompt
+from loadkit.protocol import PROTOCOLS, Failure, fill
+from loadkit.record.names import Flag, Outcome
+from loadkit.record.record import Record
+from loadkit.record.redact import Redactor
+
+
+class Counter(Protocol):
+    """Counts the streams in flight in this process."""
+
+    def enter(self) -> int:
+        """One more, from t0 on; returns the count with it included."""
+
+    def leave(self) -> None:
+        """One less, at the end of the attempt."""
+
+
+class LagProbe(Protocol):
+    """Watches how late the event loop is."""
+
+    def max_since(self, start_ns: int) -> float | None:
+        """Worst lateness (ms) since start_ns of perf_counter; None when nothing was observed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """What every request of a run asks, and of whom. `endpoint.model` must be known by now."""
+
+    endpoint: Endpoint
+    key: str | None = field(default=None, repr=False)
+    max_tokens: int = 128
+    temperature: float | None = 0
+    ignore_eos: bool = False
+    min_tokens: int | None = None
+    target: str = "endpoint"
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One request. `prompt` is called inside it, so that `build_ms` covers the building.
+
+    `labels` are record fields as they stand: run_id, request_id, worker, cell, tier_tokens, concurrency, round, visit,
+    phase, target_tokens, bos_tokens, queue_ms, tokenize_ms. `scheduled_ns` is the planned time on the clock of the
+    caller; None in a closed loop.
+    """
+
+    prompt: Callable[[], Prompt]
+    labels: Mapping[str, Any]
+    scheduled_ns: int | None = None
+    max_tokens: int | None = None  # other than the run's
+
+
+def utc_now() -> datetime:
+    """Wall clock, used only as a label and for Retry-After dates."""
+    return datetime.now(UTC)
+
+
+def sleep_s(seconds: float) -> None:
+    """time.sleep, looked up when it is called: gevent may have replaced it since this was imported."""
+    time.sleep(seconds)
+
+
+@dataclass(slots=True, kw_only=True)
+class Caller:
+    """One user: a transport and the rules of the run. `run` is not reentrant, one user has one request at a time.
+
+    `on_record` is called once for every request, also for one that is stopped by an exception such as GreenletExit.
+    `sleep` waits between attempts.
+    """
+
+    ask: Ask
+    transport: Transport
+    budget: RetryBudget
+    rng: random.Random
+    policy: RetryPolicy = field(default_factory=RetryPolicy)
+    sleep: Callable[[float], None] = sleep_s
+    clock: ClockNs = time.perf_counter_ns
+    wall: Callable[[], datetime] = utc_now
+    counter: Counter | None = None
+    probe: LagProbe | None = None
+    redactor: Redactor | None = None
+    on_record: Callable[[Record], None] | None = None
+
+    def run(self, call: Call) -> Record:
+        """Measure one request. Network faults are outcomes; what is raised is ours, after the record was handed on."""
+        request = _Request(self, call)
+        try:
+            request.measure()
+        except BaseException as exc:
+            request.abort(exc)
+            raise
+        finally:
+            if self.on_record is not None:
+                self.on_record(request.record)
+        return request.record
+
+
+class _Request:
+    """A request on its way: the attempts so far, and the record of the last one."""
+
+    def __init__(self, caller: Caller, call: Call) -> None:
+        self._caller = caller
+        self._call = call
+        self._redactor = caller.redactor or Redactor([caller.ask.key] if caller.ask.key else [])
+        self._protocol = PROTOCOLS[caller.ask.endpoint.protocol]
+        self._url = url_for(caller.ask.endpoint, self._protocol.path)
+        self._prompt: Prompt | None = None
+        self._input_bytes: int | None = None
+        self._build_ms: float | None = None
+        self._attempts: list[dict[str, Any]] = []
+        self._first_ns: int | None = None  # t0 of the first attempt
+        self._attempt: Attempt | None = None  # the one in progress
+        self._timestamp: str | None = None
+        self._inflight: int | None = None
+        self.record = self._blank()
+
+    def measure(self) -> None:
+        """Build, then try until an attempt is the last."""
+        caller = self._caller
+        wire = self._build()
+        timeouts = caller.ask.endpoint.timeouts.for_tier(self.record.tier_tokens or 0)
+        caller.budget.first_attempt()
+        for number in count(1):
+            self._attempt = Attempt(self._protocol, timeouts, caller.clock(), self._at_t0)
+            end = caller.transport.exchange(wire, self._attempt)
+            failure = self._conclude(end)
+            wait_s = self._next_wait_s(number, failure)
+            if wait_s is None:
+                return
+            self._attempts[-1]["wait_ms"] = wait_s * 1e3
+            self.record.retry_wait_ms = sum(attempt["wait_ms"] for attempt in self._attempts)
+            caller.sleep(wait_s)
+
+    def abort(self, exc: BaseException) -> None:
+        """Fill the record of a request that an exception ended, wherever it was."""
+        detail = f"internal error: {type(exc).__name__}" if isinstance(exc, Exception) else "stopped by us"
+        if self._attempt is not None:
+            self._conclude(stopped(self._caller.clock, detail))
+            return
+        self.record.outcome = Outcome.ABORTED.value
+        self.record.error_message = detail
+
+    # -- before t0 ------------------------------------------------------------------------------------------------
+
+    def _build(self) -> WireRequest:
+        ask, call, clock = self._caller.ask, self._call, self._caller.clock
+        started = clock()
+        self._prompt = call.prompt()
+        head, tail = self._protocol.body(
+            ask.endpoint.model or "",
+            max_tokens=self._max_tokens,
+            temperature=ask.temperature,
+            extra=ask.endpoint.extra_body,
+            ignore_eos=ask.ignore_eos,
+            min_tokens=ask.min_tokens,
+            max_tokens_field=ask.endpoint.max_tokens_field,
+        )
+        wire = WireRequest("POST", self._url, self._headers(), (head, *self._prompt.content, tail))
+        self._input_bytes = wire.body_bytes
+        self._build_ms = timing.ms(started, clock())
+        self.record = self._blank()
+        return wire
+
+    def _headers(self) -> tuple[tuple[str, str], ...]:
+        """The protocol's headers, ours, and the endpoint's own, which win."""
+        endpoint = self._caller.ask.endpoint
+        headers = self._protocol.headers(self._caller.ask.key, endpoint.auth)
+        headers["User-Agent"] = f"loadkit/{__version__}"
+        if self.record.request_id:
+            headers["X-Request-Id"] = self.record.request_id
+        own = {name.lower() for name in endpoint.headers}
+        kept = {name: value for name, value in headers.items() if name.lower() not in own}
+        return tuple({**kept, **endpoint.headers}.items())
+
+    @property
+    def _max_tokens(self) -> int:
+        return self._caller.ask.max_tokens if self._call.max_tokens is None else self._call.max_tokens
+
+    def _blank(self) -> Record:
+        """A record of what is known before an attempt."""
+        ask, prompt, parts = self._caller.ask, self._prompt, urlsplit(self._url)
+        record = Record(**self._call.labels)
+        record.endpoint, record.model, record.protocol = ask.endpoint.name, ask.endpoint.model, self._protocol.name
+        record.transport, record.target = self._caller.transport.name, ask.target
+        record.host, record.path = parts.netloc, parts.path
+        record.max_tokens, record.input_bytes, record.build_ms = self._max_tokens, self._input_bytes, self._build_ms
+        record.attempts = self._attempts
+        if prompt is not None:
+            record.input_chars, record.prompt_sha256 = prompt.chars, prompt.sha256
+            if record.target_tokens is None:
+                record.target_tokens = prompt.tokens
+            if prompt.tokens is not None:  # until the answer states its own
+                record.prompt_tokens = prompt.tokens
+                record.prompt_tokens_source = "tokenizer" if prompt.exact else "estimate"
+        return record
+
+    def _at_t0(self) -> None:
+        self._timestamp = self._caller.wall().isoformat(timespec="milliseconds")
+        if self._inflight is None and self._caller.counter is not None:
+            self._inflight = self._caller.counter.enter()
+
+    # -- after the end --------------------------------------------------------------------------------------------
+
+    def _conclude(self, end: End) -> Failure | None:
+        """Turn the attempt in progress into the record and a line of `attempts`."""
+        attempt, caller = self._attempt, self._caller
+        assert attempt is not None
+        self._attempt = None
+        marks = attempt.marks
+        t0 = marks.started if marks.t0 is None else marks.t0
+        if self._first_ns is None:
+            self._first_ns = t0
+        record = self.record = self._blank()
+        self._before_fill(record, attempt, t0)
+        ending = attempt.ending(end)
+        failure = fill(
+            record,
+            attempt.parser,
+            t0_ns=t0,
+            status=marks.status,
+            headers=attempt.headers,
+            end=ending,
+            ignore_eos=caller.ask.ignore_eos,
+            now=caller.wall().timestamp(),
+        )
+        self._after_fill(record, t0, sent=marks.t0 is not None)
+        self._attempts.append(
+            {
+                "outcome": record.outcome,
+                "http_status": record.http_status,
+                "start_ms": timing.ms(self._first_ns, t0),
+                "end_ms": timing.ms(self._first_ns, end.at_ns),
+                "wait_ms": None,
+            }
+        )
+        return failure
+
+    def _before_fill(self, record: Record, attempt: Attempt, t0: int) -> None:
+        """What only the call knows; `fill` derives from some of it."""
+        marks, caller = attempt.marks, self._caller
+        record.cold = attempt.connect_ns is not None
+        if attempt.connect_ns is not None:
+            record.connect_ms = attempt.connect_ns / 1e6
+            record.flags = [Flag.COLD.value]
+        if self._call.scheduled_ns is not None:
+            record.scheduled_ms = min(0.0, timing.ms(t0, self._call.scheduled_ns))
+        if marks.t0 is not None:
+            record.timestamp = self._timestamp
+            record.sent_ms = None if marks.sent is None else timing.ms(t0, marks.sent)
+            record.headers_ms = None if marks.head is None else timing.ms(t0, marks.head)
+        if self._inflight is not None and caller.counter is not None:
+            record.inflight_at_send, self._inflight = self._inflight, None
+            caller.counter.leave()
+        if caller.probe is not None:
+            record.hub_lag_max_ms = caller.probe.max_since(marks.started)
+
+    def _after_fill(self, record: Record, t0: int, *, sent: bool) -> None:
+        assert self._first_ns is not None
+        if not sent:
+            record.done_ms = None  # without a t0 there is nothing to count from
+        if record.error_message is not None:
+            record.error_message = self._redactor.error(record.error_message)
+        if record.ttft_ms is not None:
+            record.ttft_first_attempt_ms = record.ttft_ms + timing.ms(self._first_ns, t0)
+        if self._attempts:
+            record.retry_wait_ms = sum(attempt["wait_ms"] for attempt in self._attempts)
+
+    def _next_wait_s(self, number: int, failure: Failure | None) -> float | None:
+        if failure is None:
+            return None
+        from_server = self.record.http_status is not None
+        ending = Ending(
+            failure.outcome,
+            tokens=bool(self.record.token_events),
+            final=from_server and not failure.retryable,
+            retry_after_s=failure.retry_after_s,
+        )
+        return next_wait_s(self._caller.policy, self._caller.budget, self._caller.rng, number, ending)
