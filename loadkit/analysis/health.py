@@ -27,6 +27,7 @@ class Health:
     """The run's evidence on its own load generator; ask `of(stratum, cell)` for each cell."""
 
     def __init__(self, manifest: Mapping[str, Any], telemetry: Iterable[Mapping[str, Any]]) -> None:
+        self.saturated = False  # a cell asked for so far was invalid because of the load generator
         self._judged: dict[str, list[Validity]] = defaultdict(list)
         for visit in _visits(manifest):
             if verdict := _verdict(visit.get("validity")):
@@ -44,6 +45,7 @@ class Health:
             return worst(_lag_bound(stratum, itl), *of_requests(cell))
         workers = _by_worker(rows)
         health = [client_health(_lag_p99(mine), itl, _mean(mine, "cpu")) for mine in workers.values()]
+        self.saturated |= any(verdict.status == "invalid" for verdict in health)
         return worst(*health, *self._users(stratum), *of_requests(cell))
 
     def _inside(self, stratum: Stratum, reach_s: float) -> list[Mapping[str, Any]]:

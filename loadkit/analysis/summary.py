@@ -3,9 +3,9 @@
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from loadkit.analysis.ending import ending
 from loadkit.analysis.growth import growth
 from loadkit.analysis.health import Health
-from loadkit.analysis.reading import number
 from loadkit.analysis.strata import Stratum, strata
 from loadkit.analysis.totals import Totals
 from loadkit.record.names import Flag
@@ -18,7 +18,6 @@ def summarise(
     manifest: Mapping[str, Any] | None = None,
     telemetry: Iterable[Mapping[str, Any]] = (),
     *,
-    exit_code: int | None = None,
     damaged_lines: int = 0,
 ) -> dict[str, Any]:
     """The content of summary.json: cells, growth, knee, totals. One pass over the records.
@@ -43,7 +42,7 @@ def summarise(
         "totals": totals.summary(),
         "errors": totals.errors(),
         "damaged_lines": damaged_lines,
-        "exit_code": exit_code if exit_code is not None else number(manifest, "exit_code"),
+        "exit_code": ending(manifest, cells, saturated=health.saturated),
     }
 
 

@@ -1,0 +1,1 @@
+"""One measured request: `request.Caller` drives attempts over a transport of `choose` and returns a Record."""

@@ -1,7 +1,6 @@
 """One attempt at a request: the sink that turns what a transport tells into marks and feeds the protocol's parser."""
 
 from collections.abc import Callable
-from dataclasses import replace
 
 from loadkit.call.deadlines import Marks, next_deadline
 from loadkit.call.transport import ClockNs, End
@@ -65,12 +64,13 @@ class Attempt:
         """The transport's end, corrected by what only the sink knows."""
         if self._flooded and not self.parser.done:
             return End("fault", Outcome.PROTOCOL_ERROR, f"answer larger than {MAX_BODY_BYTES} bytes", end.at_ns)
-        coding = header(self.headers, "content-encoding")
-        if coding and coding.strip().lower() != "identity":
-            # Compressed events cannot be timed, and would read as an answer of the wrong shape.
-            detail = f"the answer has content-encoding {coding[:40]} although identity was asked for"
-            return replace(end, outcome=end.outcome or Outcome.BAD_RESPONSE_SHAPE, detail=detail)
         return end
+
+    @property
+    def compression(self) -> str | None:
+        """The content coding of an answer that did not keep to identity: its events cannot be read, nor timed."""
+        coding = (header(self.headers, "content-encoding") or "identity").strip().lower()
+        return None if coding == "identity" else coding[:40]
 
 
 def stopped(clock: ClockNs, detail: str = "stopped by us") -> End:

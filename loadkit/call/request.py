@@ -229,18 +229,17 @@ class _Request:
             self._first_ns = t0
         record = self.record = self._blank()
         self._before_fill(record, attempt, t0)
-        ending = attempt.ending(end)
         failure = fill(
             record,
             attempt.parser,
             t0_ns=t0,
             status=marks.status,
             headers=attempt.headers,
-            end=ending,
+            end=attempt.ending(end),
             ignore_eos=caller.ask.ignore_eos,
             now=caller.wall().timestamp(),
         )
-        self._after_fill(record, t0, sent=marks.t0 is not None)
+        self._after_fill(record, attempt, t0)
         self._attempts.append(
             {
                 "outcome": record.outcome,
@@ -271,12 +270,13 @@ class _Request:
         if caller.probe is not None:
             record.hub_lag_max_ms = caller.probe.max_since(marks.started)
 
-    def _after_fill(self, record: Record, t0: int, *, sent: bool) -> None:
+    def _after_fill(self, record: Record, attempt: Attempt, t0: int) -> None:
         assert self._first_ns is not None
-        if not sent:
+        if attempt.marks.t0 is None:
             record.done_ms = None  # without a t0 there is nothing to count from
         if record.error_message is not None:
-            record.error_message = self._redactor.error(record.error_message)
+            coding = f"content-encoding is {attempt.compression}, not identity; " if attempt.compression else ""
+            record.error_message = self._redactor.error(coding + record.error_message)
         if record.ttft_ms is not None:
             record.ttft_first_attempt_ms = record.ttft_ms + timing.ms(self._first_ns, t0)
         if self._attempts:

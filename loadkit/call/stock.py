@@ -116,7 +116,7 @@ class StockTransport:
         if turn.closed:
             return faults.cut(turn.read_ns, head_seen=turn.head_seen)
         if isinstance(exc, httpcore.RemoteProtocolError):
-            return faults.bad_http(str(exc), turn.read_ns)
+            return faults.bad_http(turn.reader.error or str(exc), turn.read_ns)
         return faults.broken(faults.describe(faults.root_cause(exc)), now, head_seen=turn.head_seen)
 
 
@@ -130,7 +130,6 @@ class _Turn:
         self.reader: ResponseReader | None = None
         self.closed = False  # the server has sent its FIN
         self.head_seen = False
-        self.opened = False
         self.tunnelled = False
         self.read_ns = 0  # stamp of the last read
         self.enough_at: int | None = None
@@ -139,6 +138,11 @@ class _Turn:
         self._connecting = False  # inside a CONNECT to a proxy
         self._pieces: list[bytes] = []
         self._drained = 0
+
+    @property
+    def opened(self) -> bool:
+        """A new connection was begun."""
+        return self._opening is not None
 
     @property
     def answered(self) -> bool:
@@ -150,14 +154,13 @@ class _Turn:
         now = self.clock()
         if event.startswith(_OPENING):
             if self._opening is None:
-                self.opened = True
                 self.sink.connecting(now)
             self._opening = (self._opening[0] if self._opening else now, now)
             self.tunnelled = self.tunnelled or event.startswith("proxy.start_tls.")
         elif event == "http11.send_request_headers.started":
             self._connecting = info["request"].method == b"CONNECT"
             if not self._connecting:
-                self._begin(now)
+                self._begin()
         elif self._connecting:
             return
         elif event == "http11.send_request_body.complete":
@@ -165,7 +168,7 @@ class _Turn:
         elif event == "http11.receive_response_headers.complete":
             self._head(info["return_value"])
 
-    def _begin(self, now: int) -> None:
+    def _begin(self) -> None:
         if self._opening is not None:
             self.sink.connected(*self._opening)
         self.reader = ResponseReader(self._method)

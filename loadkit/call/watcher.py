@@ -5,7 +5,6 @@ streams are stamped within a fraction of a millisecond. The greenlet sends, then
 Works in a patched Locust worker and in an unpatched main program, which then simply runs the hub while it waits.
 """
 
-import functools
 import ssl
 import time
 
@@ -14,6 +13,7 @@ from gevent.hub import Waiter
 
 from loadkit.call import faults
 from loadkit.call.connection import Connection, open_connection
+from loadkit.call.hub import shared
 from loadkit.call.outgoing import Origin, head_bytes, slices, split_url
 from loadkit.call.tls import shared_context
 from loadkit.call.transport import (
@@ -30,13 +30,6 @@ from loadkit.call.wire import ResponseReader
 from loadkit.record.names import Outcome
 
 READABLE, WRITABLE = 1, 2
-SCRATCH_BYTES = 64 * 1024
-
-
-@functools.cache
-def _scratch(hub_id: int) -> memoryview:
-    """The one receive buffer of a hub: callbacks run one after the other, so all its connections share it."""
-    return memoryview(bytearray(SCRATCH_BYTES))
 
 
 class WatcherTransport:
@@ -86,7 +79,7 @@ class WatcherTransport:
         started = self._clock()
         sink.connecting(started)
         try:
-            self._connection = open_connection(origin, context, sink, self._clock, _scratch(id(gevent.get_hub())))
+            self._connection = open_connection(origin, context, sink, self._clock, shared(gevent.get_hub()).scratch)
         except Overdue as late:
             return overdue_end(late.outcome, self._clock())
         except (OSError, UnicodeError) as exc:
@@ -105,7 +98,7 @@ class _Exchange:
         self._clock = clock
         self._reader = ResponseReader(request.method)
         self._hub = gevent.get_hub()
-        self._buffer = _scratch(id(self._hub))
+        self._shared = shared(self._hub)
         self._readable = self._hub.loop.io(connection.fileno, READABLE)
         self._timer = self._hub.loop.timer(0)
         self._due: int | None = None  # what the timer is set to
@@ -185,7 +178,7 @@ class _Exchange:
     def _await_writable(self) -> None:
         writable = self._hub.loop.io(self._connection.fileno, WRITABLE)
         try:
-            writable.start(self._wake)
+            writable.start(self._on_writable)
             self._park()
         finally:
             writable.stop()
@@ -201,12 +194,19 @@ class _Exchange:
     # -- in the hub's callbacks: nothing may be raised here, the greenlet would never wake --------------------------
 
     def _wake(self) -> None:
-        if self._waiter is not None:
-            self._waiter.switch(None)
+        """The exchange is over: let the greenlet go on when its turn comes."""
+        waiter, self._waiter = self._waiter, None
+        if waiter is not None:
+            self._shared.wake(waiter)
+
+    def _on_writable(self) -> None:
+        waiter, self._waiter = self._waiter, None
+        if waiter is not None:
+            waiter.switch(None)
 
     def _on_readable(self) -> None:
         try:
-            ns, data, closed = self._connection.receive(self._buffer, self._clock)
+            ns, data, closed = self._connection.receive(self._shared.scratch, self._clock)
         except BlockingIOError:
             return
         except OSError as exc:

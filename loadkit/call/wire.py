@@ -113,7 +113,7 @@ class ResponseReader:
                 return b""
 
     def _parse_head(self, head: bytes) -> bool:
-        lines = [line.rstrip(b"\r") for line in head.split(b"\n")]
+        lines = [line.removesuffix(b"\r") for line in head.split(b"\n")]
         found = _STATUS_LINE.fullmatch(lines[0])
         if found is None:
             self._fail("illegal status line")
@@ -246,7 +246,7 @@ class ResponseReader:
         self._head_bytes += len(line)
         if self._head_bytes > self._limits.head_bytes:
             self._fail(f"trailers longer than {self._limits.head_bytes} bytes")
-        elif _HEADER.fullmatch(line.rstrip(b"\r\n")) is None:
+        elif _HEADER.fullmatch(line.removesuffix(b"\n").removesuffix(b"\r")) is None:
             self._fail("illegal trailer line")
 
     # -- ends -----------------------------------------------------------------------------------------------------

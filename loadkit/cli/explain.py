@@ -3,10 +3,22 @@
 import argparse
 import sys
 
-from loadkit.analysis import explain
+from loadkit.analysis.explain import explain
 from loadkit.record.names import ExitCode
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """One name, or none for the order that fits every failure."""
     parser.add_argument("name", nargs="?", help="an outcome or a flag, such as rate_limited")
+
+
+def main(args: argparse.Namespace) -> int:
+    """Print the causes."""
+    try:
+        lines = explain(args.name)
+    except ValueError as error:
+        print(f"loadkit: {error}", file=sys.stderr)
+        return ExitCode.USAGE
+    for number, line in enumerate(lines, 1):
+        print(f"{number}. {line}")
+    return ExitCode.COMPLETE

@@ -13,12 +13,12 @@ THREAD_VARIABLES = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Exit code 0 after a clean stop, 2 when the engine cannot start."""
+    """Exit code 0 after a clean stop, 2 when the engine cannot start, 130 for Ctrl-C while it loads."""
     options = parser().parse_args(arguments)
     for variable in THREAD_VARIABLES:
         os.environ[variable] = "1"  # the engine splits its work itself, see model.py
     os.environ["TOKENIZERS_PARALLELISM"] = "false"
-    from loadkit.engine.serve import serve  # NumPy comes in here, after its thread limits are set
+    from loadkit.engine.process import serve  # NumPy comes in here, after its thread limits are set
 
     values = vars(options)
     values.pop("verb")
@@ -27,6 +27,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except EngineError as error:
         print(f"loadkit engine: {error}", file=sys.stderr)
         return 2
+    except KeyboardInterrupt:
+        return 130
     return 0
 
 
@@ -61,4 +63,7 @@ def _at_least(low: int, text: str) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    code = main()
+    # Not sys.exit: it would wait for threads in the middle of a long product whose result nobody wants any more.
+    sys.stderr.flush()
+    os._exit(code)

@@ -16,8 +16,8 @@ from urllib.parse import urlsplit
 
 from loadkit.engine.errors import ApiError
 from loadkit.engine.generation import Finished, Generation
-from loadkit.engine.requests import Asked, parse_json
-from loadkit.engine.responses import DONE, Responses, dump, event
+from loadkit.engine.request import Asked, parse_json
+from loadkit.engine.response import DONE, Responses, dump, event
 from loadkit.engine.service import Service
 
 MAX_BODY = 32 * 2**20  # bytes; a million tokens of text are about 5 MB

@@ -6,13 +6,13 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from loadkit.engine import requests
+from loadkit.engine import request
 from loadkit.engine.errors import ApiError
 from loadkit.engine.generation import Finished, Generation, Sampling
 from loadkit.engine.load import Loaded
 from loadkit.engine.metrics import Metrics
 from loadkit.engine.model import Model
-from loadkit.engine.requests import Asked
+from loadkit.engine.request import Asked
 from loadkit.engine.scheduler import Scheduler
 from loadkit.engine.tokenizer import Detokenizer
 
@@ -64,7 +64,7 @@ class Service:
     def tokenize(self, raw: Mapping[str, Any]) -> dict[str, Any]:
         """{"content": text} -> its tokens without BOS; {"messages": [...]} -> the whole prompt of a chat."""
         if "messages" in raw:
-            tokens = self._chat_prompt(requests.parse_messages(raw["messages"]))
+            tokens = self._chat_prompt(request.parse_messages(raw["messages"]))
         elif isinstance(raw.get("content"), str):
             tokens = self.loaded.tokenizer.encode(raw["content"])
         else:
@@ -77,7 +77,7 @@ class Service:
 
     def ask(self, raw: Mapping[str, Any], *, chat: bool) -> Asked:
         """Check a request body."""
-        return requests.parse(raw, chat=chat, model=self.loaded.name, vocab=self.loaded.config.vocab)
+        return request.parse(raw, chat=chat, model=self.loaded.name, vocab=self.loaded.config.vocab)
 
     def start(self, asked: Asked, alive: Callable[[], bool]) -> Generation:
         """Tokenise and queue; ApiError 400 above the window, 429 when the queue is full."""

@@ -9,7 +9,7 @@ from loadkit.plan.endpoint import Endpoint, Timeouts
 from loadkit.plan.errors import ConfigError
 from loadkit.plan.tiers import TEMPLATE_RESERVE, K, M, fit_tier, tier_name
 
-SHORT_WARMUP_TOKENS = 32  # prompt of a warm-up request that only has to open the connection
+SHORT_WARMUP_TOKENS = 128  # prompt of a warm-up request that only has to open the connection
 
 ENGINE_TIERS = (128, 256, 512, 1024, 1536, 2048)
 URL_TIERS = (128, K, 4 * K)

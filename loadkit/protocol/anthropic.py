@@ -82,4 +82,4 @@ def _usage(stated: Any) -> Usage | None:
     )
 
 
-MESSAGES = Protocol(name="anthropic", path="/messages", auth="x-api-key", fields=fields, read=read)
+MESSAGES = Protocol(name="anthropic", path="/v1/messages", auth="x-api-key", fields=fields, read=read)

@@ -195,8 +195,8 @@ def _message(error: dict[str, Any]) -> str | None:
         value = error.get(key)
         if isinstance(value, str) and value:
             return value
-        if isinstance(value, list | dict) and value and key == "detail":
-            return json.dumps(value, ensure_ascii=False)
+        if isinstance(value, list) and value and isinstance(value[0], dict) and isinstance(value[0].get("msg"), str):
+            return value[0]["msg"]  # FastAPI: one entry per field it refused
     return None
 
 

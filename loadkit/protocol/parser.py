@@ -1,15 +1,14 @@
 """Bytes of one answer to marks. Sans-IO: the caller feeds reads with their times; nothing here raises on any bytes."""
 
 import json
-import re
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from loadkit.protocol import errors
 from loadkit.protocol.answer import Answer, Chunk, Usage
 from loadkit.protocol.ndjson import NdjsonDecoder
 from loadkit.protocol.sse import SseDecoder
+from loadkit.protocol.template import Reader, Template, learn
 from loadkit.record.names import Outcome
 
 MAX_BODY_BYTES = 16 * 1024 * 1024  # of an answer that is one JSON document
@@ -21,32 +20,16 @@ _DOCUMENT_STARTS = b'{[<"'
 _NORMAL_FINISH = frozenset({"stop", "length", "tool_calls", "function_call", "content_filter", "eos_token"})
 _BROKEN_FINISH = frozenset({"abort", "error"})
 
-# Inside a JSON string without escapes: no quote, no backslash, no control character.
-_PLAIN = re.compile(rb'[^"\\\x00-\x1f]+')
-_MARK = "loadkit"
-_MAX_LESSONS = 4  # times a template is looked for in one answer: a server whose chunks all differ must not pay for it
+_MAX_LESSONS = 4  # templates looked for in one answer: a server whose chunks all differ must not pay for it
 _STREAM_TYPES = ("text/event-stream", "application/x-ndjson")
 
 _NOTHING = Usage()
-
-Reader = Callable[[bytes | None, Any], Chunk]
-
-
-@dataclass(frozen=True, slots=True)
-class _Template:
-    """The bytes around the text of a chunk that does nothing but add text to one channel."""
-
-    name: bytes | None
-    prefix: bytes
-    suffix: bytes
-    channel: str
 
 
 class Parser:
     """One answer. `done` = a terminal marker or an error was seen and the caller may stop reading.
 
-    Chunks of one answer differ in their text only. The first plain one is parsed and its surroundings kept as a
-    template, proven by parsing the same bytes with another text; later ones that match it need no JSON parser.
+    Chunks that differ from an earlier one in their text only are counted without the JSON parser (`template`).
     """
 
     def __init__(self, read: Reader, *, framing: str, content_type: str | None, status: int | None) -> None:
@@ -61,7 +44,7 @@ class Parser:
         self._raw_size = 0
         self._raw_limit = MAX_BODY_BYTES if status == 200 else MAX_ERROR_BYTES
         self._sniffed = False
-        self._template: _Template | None = None
+        self._template: Template | None = None
         self._lessons = 0
         self._ended = False
 
@@ -161,8 +144,11 @@ class Parser:
 
     def _event(self, at_ns: int, name: bytes | None, payload: bytes, cut: bool = False) -> None:
         template = self._template
-        if template is not None and name == template.name and self._plain(at_ns, template, payload):
-            return
+        if template is not None:
+            chars = template.chars(name, payload)
+            if chars is not None:
+                self._plain_token(at_ns, template.channel, chars)
+                return
         if name == b"ping" or not payload.strip():
             return
         try:
@@ -185,54 +171,22 @@ class Parser:
         chunk = self._read(name, doc)
         self._apply(at_ns, chunk)
         if self._lessons < _MAX_LESSONS and (chunk.content or chunk.reasoning):
-            self._learn(name, payload, chunk)
+            self._lessons += 1
+            self._template = learn(self._read, name, payload, chunk) or template
 
-    def _plain(self, at_ns: int, template: _Template, payload: bytes) -> bool:
-        """Take a chunk that equals the template but for its text; False when it does not."""
-        if not (payload.startswith(template.prefix) and payload.endswith(template.suffix)):
-            return False
-        middle = payload[len(template.prefix) : len(payload) - len(template.suffix)]
-        if not _PLAIN.fullmatch(middle):
-            return False
-        chars = len(middle)
-        if not middle.isascii():
-            try:
-                chars = len(middle.decode())
-            except UnicodeDecodeError:
-                return False
+    def _plain_token(self, at_ns: int, channel: str, chars: int) -> None:
+        """What `_apply` does for a chunk that only adds text to one channel."""
         answer = self.answer
         answer.data_events += 1
         answer.known_events += 1
         answer.event_times.append(at_ns)
         answer.event_read.append(answer.reads - 1)
-        if template.channel == "content":
-            answer.content_chars += chars
-            if answer.first_content_at is None:
-                answer.first_content_at = at_ns
-        else:
+        if channel == "reasoning":
             answer.reasoning_chars += chars
-        return True
-
-    def _learn(self, name: bytes | None, payload: bytes, chunk: Chunk) -> None:
-        """Find where the text of a plain chunk stands. The proof: with another text there, only the text differs."""
-        channel = "content" if chunk.content else "reasoning"
-        words = chunk.content or chunk.reasoning
-        if chunk.usage or chunk.times or chunk.finish_reason or chunk.done or chunk.whole or chunk.tool:
             return
-        if (chunk.content and chunk.reasoning) or words == _MARK:
-            return
-        quoted = b'"' + words.encode("utf-8", "replace") + b'"'
-        expected = replace(chunk, **{channel: _MARK})  # type: ignore[arg-type]
-        at = payload.rfind(quoted)
-        for _ in range(4):
-            if at < 0:
-                return
-            self._lessons += 1
-            prefix, suffix = payload[: at + 1], payload[at + len(quoted) - 1 :]
-            if _reads_as(self._read, name, prefix + _MARK.encode() + suffix, expected):
-                self._template = _Template(name, prefix, suffix, channel)
-                return
-            at = payload.rfind(quoted, 0, at)
+        answer.content_chars += chars
+        if answer.first_content_at is None:
+            answer.first_content_at = at_ns
 
     def _apply(self, at_ns: int, chunk: Chunk) -> None:
         answer = self.answer
@@ -319,13 +273,6 @@ class Parser:
         self.done = True
         if self.answer.done_at is None:
             self.answer.done_at = at_ns
-
-
-def _reads_as(read: Reader, name: bytes | None, payload: bytes, expected: Chunk) -> bool:
-    try:
-        return read(name, json.loads(payload)) == expected
-    except (ValueError, RecursionError):
-        return False
 
 
 def _name(value: str | None) -> str | None:

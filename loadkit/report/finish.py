@@ -13,12 +13,11 @@ from loadkit.record.folder import RunFolder
 from loadkit.report import csvfile, markdown, terminal
 
 
-def finish(folder: Path, *, stream: IO[str] = sys.stdout, exit_code: int | None = None) -> dict[str, Any]:
+def finish(folder: Path, *, stream: IO[str] = sys.stdout) -> dict[str, Any]:
     """Summarise the run in the folder, write summary.json, summary.csv and report.md, print the report.
 
-    Works on whatever is there: a file that is missing, cut short or damaged gives a report of the rest. `exit_code`
-    None keeps the one the manifest holds. Returns the summary. Raises FolderError when there is no such folder or it
-    cannot be written; the records are never touched.
+    Works on whatever is there: a file that is missing, cut short or damaged gives a report of the rest. Returns
+    the summary. Raises FolderError when there is no such folder or it cannot be written; the records are never touched.
     """
     run = RunFolder(folder.resolve())
     if not run.path.is_dir():
@@ -26,7 +25,7 @@ def finish(folder: Path, *, stream: IO[str] = sys.stdout, exit_code: int | None 
     manifest = _manifest(run)
     records = _lines(run.records_path)
     telemetry = _lines(run.telemetry_path).telemetry
-    summary = summarise(records.records, manifest, telemetry, exit_code=exit_code, damaged_lines=records.damaged)
+    summary = summarise(records.records, manifest, telemetry, damaged_lines=records.damaged)
     write(run.summary_path, json.dumps(summary, indent=2, allow_nan=False) + "\n")
     write(run.summary_csv_path, csvfile.render(summary))
     write(run.report_md_path, markdown.render(summary, manifest))

@@ -23,7 +23,6 @@ class Telemetry:
         inflight: InFlight,
         users: Callable[[], tuple[int, int]],
         cell: Callable[[], str | None],
-        each_second: Callable[[], None] = lambda: None,
     ) -> None:
         self._writer = writer
         self._worker = worker
@@ -31,9 +30,13 @@ class Telemetry:
         self._inflight = inflight
         self._users = users
         self._cell = cell
-        self._each_second = each_second
+        self._listeners: list[Callable[[], None]] = []
         self._cpu = CpuMeter()
         self._greenlet: gevent.Greenlet | None = None
+
+    def every_second(self, listener: Callable[[], None]) -> None:
+        """Call the listener after each sample."""
+        self._listeners.append(listener)
 
     def start(self) -> None:
         """Begin to sample."""
@@ -50,7 +53,8 @@ class Telemetry:
         while True:
             gevent.sleep(PERIOD_S)
             self._writer.write(self.sample())
-            self._each_second()
+            for listener in self._listeners:
+                listener()
 
     def sample(self) -> dict[str, Any]:
         """What the second that just ended looked like."""

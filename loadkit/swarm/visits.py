@@ -3,7 +3,7 @@
 The decisions are `plan.stages.Stage`; this adds what makes streams wait for one another on the event loop.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from dataclasses import dataclass
 
 from gevent.event import Event
@@ -52,7 +52,7 @@ class Visits:
         self._announce(self.current, "done" if whole else "stopped")
         self._stage = self.current = None
 
-    def turns(self, slot: int) -> Iterator[Turn]:
+    def turns(self, slot: int) -> Generator[Turn]:
         """Every turn of one stream, in order; blocks while there is none, ends when the run is over."""
         while not self.over:
             stage, visit = self._stage, self.current

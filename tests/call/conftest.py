@@ -1,6 +1,7 @@
 """A scripted server that can misbehave in any way, a sink that writes down what it is told, and a test CA."""
 
 import contextlib
+import random
 import socket
 import ssl
 import struct
@@ -11,7 +12,11 @@ import time
 import pytest
 
 from loadkit.call.choose import TRANSPORTS
+from loadkit.call.request import Ask, Caller
+from loadkit.call.retry import NO_RETRY, RetryBudget
 from loadkit.call.transport import WireRequest
+from loadkit.plan.endpoint import Endpoint, Timeouts
+from loadkit.prompt.prompt import Prompt
 from loadkit.record.names import Outcome
 
 GUARD_S = 20.0  # longer than anything here may take: a hang fails, it does not stay
@@ -186,6 +191,26 @@ def serve():
 
 
 @pytest.fixture
+def prompt():
+    """A prompt of two pieces, counted by a tokenizer."""
+    return Prompt((b"tell me ", memoryview(b"a story")), 9, True, "tokenizer", 15, "ab" * 32)
+
+
+@pytest.fixture
+def caller(prompt):
+    """Make a Caller for a URL and a transport; any of its fields may be given."""
+
+    def make(base_url, transport, *, timeouts=None, key=None, protocol="openai-chat", ask=None, **fields):
+        named = {"key_env": "LAB_API_KEY"} if key else {}
+        endpoint = Endpoint("lab", base_url, "m1", protocol, timeouts=timeouts or Timeouts(), **named)
+        asked = Ask(endpoint, key, **(ask or {}))
+        made = {"budget": RetryBudget(), "rng": random.Random(3), "policy": NO_RETRY, **fields}
+        return Caller(ask=asked, transport=transport, **made)
+
+    return make
+
+
+@pytest.fixture
 def log():
     """Class of the recording sink."""
     return Log
@@ -210,13 +235,20 @@ def transport(request):
 
 
 @pytest.fixture(scope="session")
-def certificates(tmp_path_factory):
-    """(server context, client context that trusts its CA): made for 127.0.0.1 and localhost by openssl."""
+def certificate_folder(tmp_path_factory):
+    """Folder of cert.pem (its own CA) and key.pem, made by openssl for 127.0.0.1 and localhost."""
     folder = tmp_path_factory.mktemp("tls")
     run = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"]
     run += ["-days", "2", "-subj", "/CN=loadkit test", "-addext", "subjectAltName=IP:127.0.0.1,DNS:localhost"]
     run += ["-keyout", "key.pem", "-out", "cert.pem"]
     subprocess.run(run, cwd=folder, check=True, capture_output=True)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def certificates(certificate_folder):
+    """(server context, client context that trusts it)."""
+    folder = certificate_folder
     server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     server.load_cert_chain(folder / "cert.pem", folder / "key.pem")
     return server, ssl.create_default_context(cafile=folder / "cert.pem")

@@ -7,6 +7,7 @@ import time
 import pytest
 
 from loadkit.call.choose import TRANSPORTS
+from loadkit.call.request import Call
 from loadkit.record.names import Outcome
 
 HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
@@ -98,6 +99,28 @@ def test_every_ending_has_one_name(case, transport, serve, wire_request, log):
     transport.close()
     assert (end.how, end.outcome, sink.status, sink.body) == (how, outcome, status, body)
     assert end.at_ns >= max(ns for _, ns in sink.events)
+
+
+VARIES = {"transport", "host", "timestamp", "reads", "event_read", "attempts", "flags", "itl_ms"}
+
+
+def steady(record):
+    """A record without what two runs of the same exchange may not share: times, ports, cuts of the network."""
+    return {name: value for name, value in record.to_json().items() if name not in VARIES and not name.endswith("_ms")}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_every_transport_gives_the_same_record(case, serve, caller, prompt):
+    """One server script, one record, whichever transport read it; times that are known to one are known to all."""
+    found = {}
+    for name, make in TRANSPORTS.items():
+        transport = make(None)
+        base = serve(CASES[case][0]).url(path="/v1")
+        record = caller(base, transport).run(Call(lambda: prompt, {"request_id": "r1"}))
+        transport.close()
+        times = {key for key, value in record.to_json().items() if key.endswith("_ms") and value is not None}
+        found[name] = (steady(record), times)
+    assert found["loadkit"] == found["httpx"]
 
 
 def test_the_order_of_marks(transport, serve, wire_request, log):

@@ -60,7 +60,7 @@ def play(data, stage, concurrency, most, prompt):
             break
         move, slot = data.draw(st.sampled_from(moves))
         move(slot)
-    while world.moves():  # then everybody in turn, so that a draw that favours one stream comes to an end
+    for _ in range(100):  # then everybody in turn, so that a draw that favours one stream comes to an end
         for move, slot in world.moves():
             if (move, slot) in world.moves():
                 move(slot)

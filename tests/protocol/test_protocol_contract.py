@@ -109,6 +109,6 @@ def test_a_reader_takes_any_json(name, doc):
 
 
 def test_paths_follow_a_base_url():
-    """Bases of the first three end in /v1; Ollama's is the host."""
+    """Bases of the OpenAI styles end in /v1; the others are hosts."""
     paths = [protocol.path for protocol in PROTOCOLS.values()]
-    assert paths == ["/chat/completions", "/completions", "/messages", "/api/chat"]
+    assert paths == ["/chat/completions", "/completions", "/v1/messages", "/api/chat"]

@@ -227,6 +227,8 @@ def test_in_band_errors_are_classified_by_what_they_hold(body, outcome):
         (b"\xff\xfe", "\ufffd\ufffd"),
         (b'event: error\ndata: {"error": {"message": "framed"}}\n\n', "framed"),
         (b'{"message": "flat"}', "flat"),
+        (b'{"detail": [{"loc": ["body"], "msg": "Field required"}]}', "Field required"),
+        (b'{"detail": ' + b"[" * 900 + b"]" * 900 + b"}", None),
         (b"x" * 5000, "x" * 800),
         (b'{"error": {"message": "\\ud800"}}', "?"),
     ],

@@ -19,9 +19,9 @@ def finished(path, **options):
 def test_everything_is_written_and_the_folder_is_named_last(run_folder, records):
     """summary.json is what was returned and what the records give; CSV and Markdown are there; the path ends it."""
     path = run_folder()
-    summary, text = finished(path, exit_code=4)
+    summary, text = finished(path)
     assert json.loads((path / "summary.json").read_text()) == summary
-    assert summary == summarise(records, exit_code=4)
+    assert summary == summarise(records)
     assert len(list(csv.DictReader((path / "summary.csv").open()))) == 5
     assert (path / "report.md").read_text().startswith("# Run run-7\n")
     assert text.splitlines()[-1] == f"Run folder: {path}"
@@ -30,7 +30,7 @@ def test_everything_is_written_and_the_folder_is_named_last(run_folder, records)
 
 def test_finishing_again_gives_the_same(run_folder):
     """A second look replaces the files with equal ones and leaves the records alone."""
-    path = run_folder(manifest={"run_id": "r", "exit_code": 3})
+    path = run_folder(manifest={"run_id": "r"})
     before = (path / "records.jsonl").read_bytes()
     first, second = finished(path), finished(path)
     assert first == second

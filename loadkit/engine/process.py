@@ -31,16 +31,17 @@ def serve(
 ) -> None:
     """Serve until SIGTERM, SIGINT or, with `stdin_guard`, the end of stdin. Raises EngineError when it cannot start."""
     started = time.perf_counter()
-    stop = threading.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: stop.set())
     if stdin_guard:
-        threading.Thread(target=_watch_stdin, args=(stop,), daemon=True).start()
+        threading.Thread(target=_watch_stdin, daemon=True).start()
     service = Service(load(model, seed=seed), context=context, threads=threads, slots=slots, queue=queue)
     try:
         server = EngineServer((host, port), service)
     except (OSError, OverflowError) as error:
         raise EngineError(f"cannot listen on {host}:{port}: {error}") from None
+    # Only now: while the model loads, which takes seconds, a signal ends the process at once.
+    stop = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: stop.set())
     threading.Thread(target=service.scheduler.run, daemon=True).start()
     threading.Thread(target=server.serve_forever, args=(0.1,), daemon=True).start()
     facts = {
@@ -74,8 +75,8 @@ def blas() -> str:
     return f"{library.get('name', 'unknown')} {library.get('version', '')}".strip()
 
 
-def _watch_stdin(stop: threading.Event) -> None:
-    """The parent holds the other end of stdin: its end is the parent's."""
+def _watch_stdin() -> None:
+    """The parent holds the other end of stdin: its end is the parent's, and then ours."""
     while os.read(sys.stdin.fileno(), 4096):
         pass
-    stop.set()
+    os.kill(os.getpid(), signal.SIGTERM)

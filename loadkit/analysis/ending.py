@@ -1,0 +1,62 @@
+"""How a run ended, as the exit code a pipeline reads: from the manifest and the cells, never from a process's mood."""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from loadkit.measure import slo
+from loadkit.measure.validity import exit_code
+from loadkit.record.names import Outcome
+
+# Outcomes that say the target itself cannot be loaded, whatever the length of a prompt.
+UNREACHABLE = frozenset(
+    {
+        Outcome.AUTH,
+        Outcome.FORBIDDEN,
+        Outcome.NOT_FOUND,
+        Outcome.MODEL_NOT_FOUND,
+        Outcome.CONNECT_ERROR,
+        Outcome.DNS_ERROR,
+        Outcome.TLS_ERROR,
+        Outcome.PROXY_ERROR,
+        Outcome.CONNECT_TIMEOUT,
+    }
+)
+
+
+def ending(manifest: Mapping[str, Any], cells: Iterable[Mapping[str, Any]], *, saturated: bool) -> int | None:
+    """The exit code of the run (`loadkit.record.names.ExitCode`); None when the manifest is not there to tell.
+
+    saturated: the load generator was unhealthy in some cell. A cell of nothing but refusals is a finished measurement,
+    unless the refusals say that the target cannot be loaded at all.
+    """
+    if not manifest.get("ended_at"):
+        return exit_code(incomplete=True) if manifest else None
+    cells = list(cells)
+    return exit_code(
+        target=_unreachable(cells),
+        stopped=bool(manifest.get("stopped_by")),
+        saturated=saturated,
+        incomplete=not _complete(manifest, cells),
+        slo_failed=bool(failed_objectives(manifest, cells)),
+    )
+
+
+def failed_objectives(manifest: Mapping[str, Any], cells: Iterable[Mapping[str, Any]]) -> list[str]:
+    """Every objective that a valid cell did not meet, as 'CELL ttft.p95'."""
+    plan = manifest.get("plan")
+    text = plan.get("slo") if isinstance(plan, Mapping) else None
+    if not isinstance(text, str) or not text:
+        return []
+    usable = [cell for cell in cells if cell["validity"]["status"] != "invalid"]
+    return [f"{cell['cell']} {item.name}" for cell in usable for item in slo.parse(text) if item.holds(cell) is False]
+
+
+def _unreachable(cells: list[Mapping[str, Any]]) -> bool:
+    outcomes = {name for cell in cells for name, count in cell["outcomes"].items() if count}
+    return bool(outcomes) and outcomes <= UNREACHABLE
+
+
+def _complete(manifest: Mapping[str, Any], cells: list[Mapping[str, Any]]) -> bool:
+    visits = manifest.get("visits")
+    done = isinstance(visits, list) and all(isinstance(v, Mapping) and v.get("state") == "done" for v in visits)
+    return done and not manifest.get("fault") and all(cell["validity"]["status"] != "invalid" for cell in cells)

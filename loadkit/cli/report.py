@@ -1,0 +1,25 @@
+"""Print the report of a run folder again and write summary.json, summary.csv and report.md from its records."""
+
+import argparse
+import sys
+from pathlib import Path
+
+from loadkit.record.errors import FolderError
+from loadkit.record.folder import RunFolder
+from loadkit.record.names import ExitCode
+from loadkit.report.finish import finish
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The folder."""
+    parser.add_argument("folder", nargs="?", type=Path, default=Path("runs/latest"), help="default runs/latest")
+
+
+def main(args: argparse.Namespace) -> int:
+    """Nothing is measured again: all numbers come from the records."""
+    try:
+        finish(RunFolder.open(args.folder).path)
+    except FolderError as error:
+        print(f"loadkit: {error}", file=sys.stderr)
+        return ExitCode.USAGE
+    return ExitCode.COMPLETE

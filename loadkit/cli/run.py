@@ -1,0 +1,58 @@
+"""Run a ladder of context lengths and concurrencies: against a URL, an endpoint, or the embedded engine."""
+
+import argparse
+import os
+import sys
+from pathlib import Path
+
+from loadkit.plan.errors import ConfigError, TargetError
+from loadkit.plan.options import RunRequest, add_options, resolve
+from loadkit.plan.text import must_ask, plan_text
+from loadkit.record.errors import FolderError
+from loadkit.record.names import ExitCode
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The options of a run; the same ones work with `locust -f locustfiles/ladder.py`."""
+    add_options(parser, positional_url=True)
+
+
+def main(args: argparse.Namespace) -> int:
+    """Run, report, and return the exit code."""
+    try:
+        return _run(resolve(args, os.environ, Path.cwd()))
+    except (ConfigError, FolderError) as error:
+        return _failed(error, ExitCode.USAGE)
+    except TargetError as error:
+        return _failed(error, ExitCode.TARGET)
+
+
+def _run(request: RunRequest) -> int:
+    for warning in request.warnings:
+        say(f"warning: {warning}")
+    if request.dry_run:
+        print(plan_text(request.plan, request.target, request.endpoint), end="")
+        return ExitCode.COMPLETE
+    if not request.yes and (question := must_ask(request.plan)):
+        raise ConfigError(question)
+    # The swarm patches the standard library, so it comes before what opens sockets, and only for this verb.
+    from loadkit.swarm.local import run_local  # isort: skip
+    from loadkit.report.finish import finish
+    from loadkit.swarm.prepare import prepare
+    from loadkit.swarm.progress import Progress
+
+    session = prepare(request, os.environ, Path.cwd(), say)
+    run_local(session, Progress(session.plan, sys.stderr), say)
+    if session.fault:
+        say(f"loadkit: {session.fault}")
+    return finish(session.folder.path)["exit_code"]
+
+
+def say(line: str) -> None:
+    """One line for the person who watches."""
+    print(line, file=sys.stderr, flush=True)
+
+
+def _failed(error: Exception, code: int) -> int:
+    print(f"loadkit: {error}", file=sys.stderr)
+    return code

@@ -1,0 +1,116 @@
+"""From what was asked for to a session ready to run: target, check, prompts, folder. Nothing is measured yet."""
+
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from loadkit.plan import ladder
+from loadkit.plan.errors import TargetError
+from loadkit.plan.ladder import Plan
+from loadkit.plan.options import RunRequest
+from loadkit.prompt.counters import CountError
+from loadkit.prompt.filler import filler
+from loadkit.prompt.store import meta
+from loadkit.prompt.tier import TierText, build_tiers
+from loadkit.record.folder import RunFolder
+from loadkit.record.names import Outcome
+from loadkit.swarm.manifest import Manifest
+from loadkit.swarm.session import Session, new_run_id
+from loadkit.target import table
+from loadkit.target.check import Check, check
+from loadkit.target.control import open_client
+from loadkit.target.counting import Counting
+from loadkit.target.table import Target
+
+FILLER = "en"
+
+
+def prepare(
+    request: RunRequest, environ: Mapping[str, str], cwd: Path, say: Callable[[str], None] = lambda line: None
+) -> Session:
+    """Everything a run needs, in the order in which it can fail. Raises ConfigError, TargetError or FolderError.
+
+    A target of our own is stopped again when a later step fails.
+    """
+    target = table.start(request, environ, cwd)
+    try:
+        if target.running is not None:
+            say(f"target: {target.kind}, {_described(target)}")
+        key = target.endpoint.key(environ)
+        with open_client(target.endpoint, key, environ) as client:
+            found = check(client, target.endpoint, key, environ, ping=request.check, say=say)
+            target.endpoint = found.endpoint
+            plan = _within(request.plan, found)
+            texts = _texts(plan, found.counting)
+        folder = RunFolder.create(request.out, datetime.now(UTC), run_id := new_run_id())
+        manifest = Manifest(folder, run_id, plan, _about(target, found, texts))
+        return Session(
+            run_id=run_id,
+            plan=plan,
+            target=target,
+            key=key,
+            texts=texts,
+            bos_tokens=found.counting.bos_tokens,
+            folder=folder,
+            manifest=manifest,
+            environ=environ,
+        )
+    except BaseException:
+        target.stop()
+        raise
+
+
+def _described(target: Target) -> str:
+    facts = target.facts
+    shown = {name: facts[name] for name in ("model", "source", "dtype", "threads", "blas") if facts.get(name)}
+    return ", ".join(f"{name} {value}" for name, value in shown.items())
+
+
+def _within(plan: Plan, found: Check) -> Plan:
+    """The plan for the window that is now known: a default plan is clipped, an explicit tier above it is an error.
+
+    Only a declared window refuses; one that the server lists may be shared by slots or out of date.
+    """
+    pairs = [(cell.tier_tokens, cell.concurrency) for cell in plan.cells]
+    declared = found.endpoint.window
+    if plan.name in ("engine", "url", "edge") and found.window is not None:
+        pairs, declared = ladder.clip(pairs, found.window), found.window
+    return replace(plan, cells=ladder.fit_cells(pairs, declared, plan.max_tokens))
+
+
+def _texts(plan: Plan, counting: Counting) -> dict[int, TierText]:
+    """Prompts of every length the plan sends, by length. Built before anything is measured."""
+    lengths = {cell.target_tokens for cell in plan.cells} | {plan.warmup_tokens(cell) for cell in plan.cells}
+    try:
+        built = build_tiers(counting.counter, sorted(lengths), counting.overhead_tokens, filler(FILLER))
+    except CountError as error:
+        raise TargetError(
+            f"the server stopped counting tokens while prompts were built: {error}", Outcome.RESET
+        ) from None
+    return {text.tier_tokens: text for text in built}
+
+
+def _about(target: Target, found: Check, texts: Mapping[int, TierText]) -> dict[str, Any]:
+    """What the manifest says beside the plan; the key appears only as its variable's name."""
+    return {
+        "target": {"kind": target.kind, **target.facts},
+        "endpoint": target.endpoint.to_json(),
+        "check": {
+            "window": found.window,
+            "listed_models": [facts.id for facts in found.listed[:100]],
+            "pings": [
+                {"outcome": ping.outcome, "prompt_tokens": ping.prompt_tokens, "ttft_ms": ping.ttft_ms}
+                for ping in found.pings
+            ],
+        },
+        "prompts": {
+            "counter": found.counting.note,
+            "overhead_tokens": found.counting.overhead_tokens,
+            "bos_tokens": found.counting.bos_tokens,
+            "tiers": [meta(text) for text in texts.values()],
+        },
+        "command": sys.argv,
+    }

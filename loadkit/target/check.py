@@ -1,0 +1,149 @@
+"""Find out in order whether a run can succeed: base URL, key, model, window; stop at the first failure.
+
+Two short requests settle it: a ping of at most 32 tokens, then one of about 1K, so that an error of configuration and a
+limit of length are told apart. Their usage also says what the chat template costs and whether a tokenizer is right.
+"""
+
+import random
+import secrets
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+
+import httpx
+
+from loadkit.call.choose import open_transport
+from loadkit.call.request import Ask, Call, Caller
+from loadkit.call.retry import NO_RETRY, RetryBudget
+from loadkit.plan.endpoint import Endpoint, url_for
+from loadkit.plan.errors import ConfigError, TargetError
+from loadkit.prompt.calibrate import first_words
+from loadkit.prompt.filler import filler
+from loadkit.prompt.prompt import Prompt, escape, text_sha256
+from loadkit.protocol import PROTOCOLS
+from loadkit.record.names import Outcome
+from loadkit.record.record import Record
+from loadkit.target.control import ModelFacts, list_models
+from loadkit.target.counting import Counting, Ping, choose_counter
+
+PING = "Reply with one short sentence: is this line working?"
+PING_OUTPUT = 16
+LONG_PING_WORDS = 700  # about 1K tokens in the vocabularies in use
+# Faults of the target that no longer prompt and no waiting would cure.
+ADVICE: dict[Outcome, str] = {
+    Outcome.AUTH: "check the key",
+    Outcome.FORBIDDEN: "check what the key may use",
+    Outcome.NOT_FOUND: "check the base URL and the protocol",
+    Outcome.MODEL_NOT_FOUND: "check the model name",
+    Outcome.BAD_RESPONSE_SHAPE: "check the base URL and the protocol: this is not the answer of such an API",
+}
+
+
+@dataclass(slots=True)
+class Check:
+    """What a check found. `endpoint` has its model filled in; `counting` is how prompts for it are counted."""
+
+    endpoint: Endpoint
+    counting: Counting
+    listed: list[ModelFacts] = field(default_factory=list)
+    pings: list[Record] = field(default_factory=list)
+
+    @property
+    def window(self) -> int | None:
+        """The window in tokens: declared, else what the server lists, else what a refusal named."""
+        if self.endpoint.window:
+            return self.endpoint.window
+        stated = next((facts.window for facts in self.listed if facts.id == self.endpoint.model), None)
+        return stated or next((ping.limit_tokens for ping in self.pings if ping.limit_tokens), None)
+
+
+def check(
+    client: httpx.Client,
+    endpoint: Endpoint,
+    key: str | None,
+    environ: Mapping[str, str],
+    *,
+    ping: bool = True,
+    say: Callable[[str], None] = lambda line: None,
+) -> Check:
+    """Check an endpoint with its control client. `ping` False sends nothing that generates: it finds model and counter.
+
+    Raises ConfigError where options must change (several models, none named), TargetError where the target fails.
+    """
+    listed = list_models(client, endpoint) if ping or endpoint.model is None else None
+    say(f"base URL: {url_for(endpoint, PROTOCOLS[endpoint.protocol].path)}")
+    endpoint = replace(endpoint, model=_model(endpoint, listed))
+    say(f"model: {endpoint.model}" + ("" if listed is None else f" (the server lists {len(listed)})"))
+    known = next((facts for facts in listed or [] if facts.id == endpoint.model), None)
+    texts = [PING, _long_ping(known, endpoint)] if ping else []
+    records = []
+    for text in texts:
+        records.append(_send(endpoint, key, environ, text))
+        _judge(endpoint, records[-1], listed or [], short=len(records) == 1)
+    counting = _counting(client, endpoint, texts, records, known)
+    say(f"prompt tokens: {counting.note}; template and BOS take {counting.overhead_tokens}")
+    return Check(endpoint, counting, listed or [], records)
+
+
+def _model(endpoint: Endpoint, listed: list[ModelFacts] | None) -> str:
+    """The model asked for, else the only one listed."""
+    if endpoint.model:
+        return endpoint.model
+    names = [facts.id for facts in listed or []]
+    if len(names) == 1:
+        return names[0]
+    if names:
+        shown = ", ".join(names[:20]) + (" …" if len(names) > 20 else "")
+        raise ConfigError(f"{endpoint.host} lists {len(names)} models, name one with --model: {shown}")
+    raise ConfigError(f"{endpoint.host} lists no models: name one with --model")
+
+
+def _long_ping(known: ModelFacts | None, endpoint: Endpoint) -> str:
+    """About 1K tokens, less where the window is known to be small."""
+    window = endpoint.window or (known.window if known else None)
+    words = LONG_PING_WORDS if window is None else max(20, min(LONG_PING_WORDS, window // 8))
+    return f"Check {secrets.token_hex(4)}. {first_words(filler('en').text, words)}"
+
+
+def _send(endpoint: Endpoint, key: str | None, environ: Mapping[str, str], text: str) -> Record:
+    """One request, sent once, its record kept nowhere."""
+    transport = open_transport(url_for(endpoint, PROTOCOLS[endpoint.protocol].path), environ)
+    prompt = Prompt((escape(text),), None, False, "estimate", chars=len(text), sha256=text_sha256(text))
+    caller = Caller(
+        ask=Ask(endpoint, key, max_tokens=PING_OUTPUT), transport=transport, budget=RetryBudget(), rng=random.Random(),
+        policy=NO_RETRY,
+    )
+    try:
+        return caller.run(Call(lambda: prompt, {"request_id": f"check-{secrets.token_hex(6)}"}))
+    finally:
+        transport.close()
+
+
+def _judge(endpoint: Endpoint, record: Record, listed: list[ModelFacts], *, short: bool) -> None:
+    """Raise TargetError for a failed ping. A longer one may fail on length alone: that is a finding, not a fault."""
+    if record.outcome == Outcome.OK:
+        return
+    outcome = Outcome(record.outcome or Outcome.PROTOCOL_ERROR)
+    if not short and outcome in (Outcome.CONTEXT_LENGTH_EXCEEDED, Outcome.PAYLOAD_TOO_LARGE):
+        return
+    which = "a short ping" if short else "a prompt of about 1K tokens (a shorter one was answered)"
+    status = f" HTTP {record.http_status}" if record.http_status else ""
+    advice = ADVICE.get(outcome, f"see `loadkit explain {outcome}`")
+    if outcome is Outcome.MODEL_NOT_FOUND and listed:
+        advice += f"; it lists {', '.join(facts.id for facts in listed[:20])}"
+    said = f": {record.error_message}" if record.error_message else ""
+    url = url_for(endpoint, PROTOCOLS[endpoint.protocol].path)
+    raise TargetError(f"{url} answered {which} with {outcome}{status}{said}; {advice}", outcome)
+
+
+def _counting(
+    client: httpx.Client, endpoint: Endpoint, texts: list[str], records: list[Record], known: ModelFacts | None
+) -> Counting:
+    pings: list[Ping] = [
+        (text, record.prompt_tokens)
+        for text, record in zip(texts, records, strict=True)
+        if record.outcome == Outcome.OK and record.prompt_tokens and record.prompt_tokens_source == "usage"
+    ]
+    counting = choose_counter(client, endpoint, pings)
+    if known is not None and known.bos_tokens is not None:
+        counting = replace(counting, bos_tokens=known.bos_tokens)
+    return counting

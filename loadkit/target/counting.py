@@ -1,0 +1,58 @@
+"""Which counter knows this server's tokens, proven by the usage of two short requests."""
+
+import contextlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import httpx
+
+from loadkit.plan.endpoint import Endpoint, root_url_for
+from loadkit.prompt.calibrate import calibrate, overhead_tokens, words
+from loadkit.prompt.counters import Counter, CountError, EstimateCounter, ServerCounter
+
+# Where a server tells nothing: English in a usual BPE vocabulary, and a usual chat template.
+GUESSED_TOKENS_PER_WORD = 1.35
+GUESSED_OVERHEAD = 12
+
+
+@dataclass(frozen=True, slots=True)
+class Counting:
+    """A counter with what the server adds around a text, in tokens; `note` says how both were found."""
+
+    counter: Counter
+    overhead_tokens: int
+    bos_tokens: int | None
+    note: str
+
+
+Ping = tuple[str, int]
+"""A user message and the prompt tokens the server counted for it, template and BOS included."""
+
+
+def choose_counter(client: httpx.Client, endpoint: Endpoint, pings: Sequence[Ping]) -> Counting:
+    """The server's own /tokenize where two pings prove it, else words at a calibrated price, else a guess."""
+    with contextlib.suppress(CountError, ValueError):
+        counter = ServerCounter(client, root_url_for(endpoint, "/tokenize"), endpoint.model)
+        return _proven(counter, pings)
+    with contextlib.suppress(ValueError):
+        return _calibrated(pings)
+    return Counting(
+        EstimateCounter(GUESSED_TOKENS_PER_WORD), GUESSED_OVERHEAD, None, "guessed: the server states no usage"
+    )
+
+
+def _proven(counter: Counter, pings: Sequence[Ping]) -> Counting:
+    """The counter, if every ping leaves the same overhead; ValueError otherwise."""
+    extra = {overhead_tokens(tokens, counter.count(text)) for text, tokens in pings}
+    if len(extra) != 1:
+        raise ValueError("the pings disagree about the overhead")
+    return Counting(counter, extra.pop(), counter.bos_tokens(), f"{counter.source}, held against {len(pings)} pings")
+
+
+def _calibrated(pings: Sequence[Ping]) -> Counting:
+    if len(pings) < 2:
+        raise ValueError("two pings are needed")
+    (short, cheap), (long, dear) = pings[0], pings[-1]
+    line = calibrate([words(short), words(long)], [cheap, dear])
+    note = f"estimate: {line.tokens_per_word:.3f} tokens per word from two pings"
+    return Counting(EstimateCounter(line.tokens_per_word), line.overhead_tokens, None, note)

@@ -1,0 +1,47 @@
+"""The exit code of a run, from its manifest and cells."""
+
+import pytest
+
+from loadkit.analysis.ending import ending, failed_objectives
+
+DONE = {"ended_at": "2026-01-01T00:00:00Z", "visits": [{"state": "done"}], "plan": {"slo": "ttft.p50=100ms"}}
+
+
+def cell(status="valid", ttft=50.0, **outcomes):
+    """A cell as the summary has it."""
+    return {
+        "cell": "128x1",
+        "outcomes": outcomes or {"ok": 3},
+        "validity": {"status": status, "reasons": []},
+        "ttft_ms": {"p50": ttft},
+    }
+
+
+@pytest.mark.parametrize(
+    ("manifest", "cells", "saturated", "code"),
+    [
+        (DONE, [cell()], False, 0),
+        (DONE, [cell(rate_limited=3)], False, 0),
+        (DONE, [cell(ttft=101.0)], False, 4),
+        (DONE, [cell("invalid", ttft=101.0)], False, 3),
+        (DONE | {"visits": [{"state": "done"}, {"state": "planned"}]}, [cell()], False, 3),
+        (DONE | {"visits": [{"state": "stopped"}]}, [cell(ttft=101.0)], False, 3),
+        (DONE | {"fault": "disk full"}, [cell()], False, 3),
+        (DONE, [cell("invalid")], True, 6),
+        (DONE | {"stopped_by": "SIGTERM", "visits": [{"state": "stopped"}]}, [cell("invalid")], True, 7),
+        (DONE | {"stopped_by": "SIGTERM"}, [cell(auth=3)], False, 5),
+        (DONE, [cell(connect_error=2, dns_error=1), cell(connect_error=3)], False, 5),
+        (DONE, [cell(connect_error=3), cell(ok=1, connect_error=2)], False, 0),
+        ({"run_id": "cut", "visits": [{"state": "done"}]}, [cell()], False, 3),
+        ({}, [cell()], False, None),
+    ],
+)
+def test_the_first_that_applies_in_the_documented_order(manifest, cells, saturated, code):
+    """5 target, 7 signal, 6 saturated, 3 incomplete, 4 objective, 0 complete; nothing without a manifest."""
+    assert ending(manifest, cells, saturated=saturated) == code
+
+
+def test_an_invalid_cell_fails_no_objective():
+    """A number that may not be used cannot break a promise."""
+    cells = [cell("invalid", ttft=500.0), cell("suspect", ttft=200.0)]
+    assert failed_objectives(DONE, cells) == ["128x1 ttft.p50"]

@@ -1,0 +1,241 @@
+"""The transports inside gevent: stopped greenlets, many streams on one hub, patched and unpatched processes."""
+
+import json
+import socket
+import subprocess
+import sys
+import threading
+
+import gevent
+import gevent.event
+import pytest
+from gevent.hub import Waiter
+
+from loadkit.call.choose import TRANSPORTS
+from loadkit.call.hub import shared
+from loadkit.call.request import Call
+from loadkit.call.watcher import WatcherTransport
+from loadkit.plan.endpoint import Timeouts
+
+GUARD_S = 20.0
+HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
+TOKEN = b'data: {"id":"c1","choices":[{"index":0,"delta":{"content":"a"}}]}\n\n'
+END = b'data: {"choices":[{"index":0,"delta":{},"finish_reason":"stop"}]}\n\ndata: [DONE]\n\n'
+
+
+def chunk(data):
+    """One chunk of the chunked coding."""
+    return b"%x\r\n%s\r\n" % (len(data), data)
+
+
+class Tap:
+    """A transport that tells a gevent event when the first body bytes have been read."""
+
+    def __init__(self, transport):
+        self.transport = transport
+        self.name = transport.name
+        self.seen = gevent.event.Event()
+
+    def exchange(self, request, sink):
+        read = sink.read
+
+        def tapped(ns, data):
+            enough = read(ns, data)
+            self.seen.set()
+            return enough
+
+        sink.read = tapped
+        return self.transport.exchange(request, sink)
+
+
+def test_a_killed_greenlet_leaves_a_record_and_no_connection(serve, caller, prompt):
+    """GreenletExit in the middle of a stream: aborted, with its first token; the server sees the connection go."""
+    gone = threading.Event()
+
+    def script(peer):
+        peer.request()
+        peer.send(HEAD, chunk(TOKEN))
+        peer.gone()
+        gone.set()
+
+    records = []
+    tap = Tap(WatcherTransport())
+    made = caller(serve(script).url(path="/v1"), tap, on_record=records.append)
+    greenlet = gevent.spawn(made.run, Call(lambda: prompt, {"request_id": "r1"}))
+    assert tap.seen.wait(GUARD_S)
+    greenlet.kill(timeout=GUARD_S)
+    assert [(record.outcome, record.token_events) for record in records] == [("aborted", 1)]
+    assert gone.wait(GUARD_S)
+    assert tap.transport._connection is None
+
+
+def test_a_killed_greenlet_while_connecting(serve, caller, prompt):
+    """Stopped during a TLS handshake that never ends: a record, and nothing left open."""
+    arrived, gone = threading.Event(), threading.Event()
+
+    def script(peer):
+        peer.sock.recv(1)
+        arrived.set()
+        peer.gone()
+        gone.set()
+
+    records = []
+    url = serve(script).url(path="/v1").replace("http:", "https:")
+    made = caller(url, WatcherTransport(), on_record=records.append)
+    greenlet = gevent.spawn(made.run, Call(lambda: prompt, {}))
+    with gevent.Timeout(GUARD_S):
+        while not arrived.is_set():
+            gevent.sleep(0.005)
+    greenlet.kill(timeout=GUARD_S)
+    assert [(record.outcome, record.sent_ms) for record in records] == [("aborted", None)]
+    assert gone.wait(GUARD_S)
+
+
+def test_many_streams_on_one_hub(serve, caller, prompt):
+    """Thirty users at once: the server answers none before all have asked, and no answer is mixed up."""
+    users = 30
+    barrier = threading.Barrier(users)
+
+    def script(peer):
+        body = peer.request()[1]
+        barrier.wait(GUARD_S)
+        name = json.loads(body)["messages"][0]["content"].split()[-1]
+        peer.send(HEAD, *[chunk(TOKEN.replace(b'"c1"', b'"%s"' % name.encode()))] * 5, chunk(END) + b"0\r\n\r\n")
+        peer.gone()
+
+    url = serve(*[script] * users).url(path="/v1")
+    transports = [WatcherTransport() for _ in range(users)]
+
+    def one(number):
+        own = type(prompt)((b"user %d" % number,), 9, True, "tokenizer", 7, "ab")
+        return caller(url, transports[number]).run(Call(lambda: own, {}))
+
+    greenlets = [gevent.spawn(one, number) for number in range(users)]
+    gevent.joinall(greenlets, timeout=GUARD_S)
+    found = [(g.value.outcome, g.value.response_id, g.value.token_events) for g in greenlets]
+    for transport in transports:
+        transport.close()
+    assert found == [("ok", str(number), 5) for number in range(users)]
+
+
+@pytest.mark.parametrize("name", sorted(TRANSPORTS))
+def test_keep_alives_do_not_satisfy_the_first_token_deadline(name, serve, caller, prompt):
+    """Comments every few ms for ever: ttft_timeout at its own limit, with no token and no ttft."""
+    stop = threading.Event()
+
+    def script(peer):
+        peer.request()
+        peer.send(HEAD)
+        while not stop.wait(0.01):
+            peer.send(chunk(b": keep-alive\n\n"))
+
+    transport = TRANSPORTS[name](None)
+    limits = Timeouts(ttft=0.3, read=0.1, ttft_scales=False)
+    record = caller(serve(script).url(path="/v1"), transport, timeouts=limits).run(Call(lambda: prompt, {}))
+    stop.set()
+    transport.close()
+    assert (record.outcome, record.ttft_ms, record.token_events) == ("ttft_timeout", None, 0)
+    assert 300 <= record.done_ms < 5000
+    assert record.bytes_received > 0
+
+
+@pytest.mark.parametrize("name", sorted(TRANSPORTS))
+@pytest.mark.parametrize("after", ["token", "finish", "done"])
+def test_silence_after_a_token(after, name, serve, caller, prompt):
+    """Silence is read_timeout after a token, and no fault after [DONE] although the socket stays open."""
+    sent = {"token": chunk(TOKEN), "finish": chunk(TOKEN) * 2, "done": chunk(TOKEN) + chunk(END)}[after]
+
+    def script(peer):
+        peer.request()
+        peer.send(HEAD, sent)
+        peer.gone()
+
+    transport = TRANSPORTS[name](None)
+    limits = Timeouts(ttft=GUARD_S, read=0.2, ttft_scales=False)
+    record = caller(serve(script).url(path="/v1"), transport, timeouts=limits).run(Call(lambda: prompt, {}))
+    transport.close()
+    expected = ("ok", "stop") if after == "done" else ("read_timeout", None)
+    assert (record.outcome, record.finish_reason) == expected
+    assert record.ttft_ms is not None
+
+
+PATCHED = """
+import gevent.monkey
+gevent.monkey.patch_all()
+import json, ssl, sys, time
+import gevent
+from loadkit.call.choose import TRANSPORTS
+from loadkit.call.transport import WireRequest
+from loadkit.record.names import Outcome
+
+name, plain, tls, cafile, users = sys.argv[1], sys.argv[2], sys.argv[3], sys.argv[4], int(sys.argv[5])
+context = ssl.create_default_context(cafile=cafile)
+
+class Sink:
+    def __init__(self): self.body, self.marks, self.begun = b"", [], time.perf_counter_ns()
+    def connecting(self, ns): pass
+    def connected(self, a, b): self.marks.append("connected")
+    def sending(self, ns): self.marks.append("sending")
+    def sent(self, ns): self.marks.append("sent")
+    def head(self, ns, status, headers): self.marks.append(status)
+    def read(self, ns, data): self.body += data; return False
+    def deadline(self, now): return self.begun + 20_000_000_000, Outcome.TTFT_TIMEOUT
+
+def one(url):
+    sink, transport = Sink(), TRANSPORTS[name](context)
+    end = transport.exchange(WireRequest("POST", url, (), (b"{}", b"x" * 500_000)), sink)
+    transport.close()
+    return [end.how, end.detail, sink.marks, sink.body.decode()]
+
+for url in (plain, tls):
+    greenlets = [gevent.spawn(one, url) for _ in range(users)]
+    gevent.joinall(greenlets, timeout=25)
+    print(json.dumps([g.value for g in greenlets]))
+"""
+
+
+@pytest.mark.parametrize("name", sorted(TRANSPORTS))
+def test_in_a_patched_process(name, serve, certificates, certificate_folder):
+    """Under gevent's patching users overlap, over TCP and TLS: the server answers none before all have asked."""
+    users = 6
+
+    def script(barrier):
+        def play(peer):
+            peer.request()
+            barrier.wait(GUARD_S)
+            peer.send(HEAD, chunk(b"data: x\n\n") + b"0\r\n\r\n")
+            peer.gone()
+
+        return play
+
+    plain = serve(*[script(threading.Barrier(users))] * users)
+    tls = serve(*[script(threading.Barrier(users))] * users, tls=certificates[0])
+    argv = [name, plain.url(), tls.url(), str(certificate_folder / "cert.pem"), str(users)]
+    done = subprocess.run(
+        [sys.executable, "-c", PATCHED, *argv], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    good = ["eof", "", ["connected", "sending", "sent", 200], "data: x\n\n"]
+    assert [json.loads(line) for line in done.stdout.splitlines()] == [[good] * users] * 2, done.stderr
+
+
+def test_reads_are_stamped_between_greenlets_that_go_on():
+    """Of greenlets whose exchanges ended together, one goes on per round of the loop; a socket is read in between."""
+    hub, order = gevent.get_hub(), []
+    ours, theirs = socket.socketpair()
+
+    def user(number):
+        waiter = Waiter(hub)
+        shared(hub).wake(waiter)
+        waiter.get()
+        order.append(number)
+        theirs.send(b"x")
+
+    readable = hub.loop.io(ours.fileno(), 1)
+    readable.start(lambda: order.append(ours.recv(10).decode()))
+    gevent.joinall([gevent.spawn(user, number) for number in range(4)], timeout=GUARD_S)
+    readable.stop()
+    ours.close()
+    theirs.close()
+    assert order[:7] == [0, "x", 1, "x", 2, "x", 3]
+    assert shared(hub) is shared(hub)
