@@ -4,8 +4,8 @@ What was judged while the run went on stands in the manifest, visit by visit, an
 telemetry rows inside the measured windows are judged by the rules of `measure.validity`. Without those the records
 remain: the worst lag of a request bounds the p99 from above, so it can clear a cell or make it suspect, never invalid.
 
-A telemetry row has `timestamp` (end of the second it covers), `worker`, `hub_lag_p50_ms`, `hub_lag_p99_ms`,
-`hub_lag_max_ms`, `cpu` (share of a core), `users_planned` and `users_live`; a row may lack any of them.
+A telemetry row has `timestamp` (end of the time it covers), `worker`, `cell` (the open visit's, or None), `hub_lag` (a
+histogram on the wire), `cpu` (share of a core), `users_planned` and `users_live`; a row may lack any of them.
 """
 
 from collections import defaultdict
@@ -15,6 +15,7 @@ from typing import Any
 from loadkit.analysis.reading import names, number
 from loadkit.analysis.strata import Stratum
 from loadkit.analysis.window import wall_seconds
+from loadkit.measure.histogram import LAG_BOUNDS_S, Histogram
 from loadkit.measure.quantile import nearest_rank
 from loadkit.measure.validity import ORDER, Validity, cell_validity, client_health, worst
 from loadkit.record.names import Flag
@@ -34,6 +35,8 @@ class Health:
                 self._judged[str(visit.get("cell"))].append(verdict)
         timed = ((wall_seconds(row), row) for row in telemetry)
         self._rows = sorted(((at, row) for at, row in timed if at is not None), key=lambda pair: pair[0])
+        # Rows are cut where a visit opens and closes; a run without visits has rows of no cell, told apart by time.
+        self._named = any(row.get("cell") is not None for _, row in self._rows)
 
     def of(self, stratum: Stratum, cell: Mapping[str, Any]) -> Validity:
         """The verdict on one cell of the summary, with every reason that was found."""
@@ -51,7 +54,12 @@ class Health:
     def _inside(self, stratum: Stratum, reach_s: float) -> list[Mapping[str, Any]]:
         """The rows inside the measured windows of the cell, or up to reach_s after them."""
         spans = stratum.window.spans()
-        return [row for at, row in self._rows if any(start <= at <= end + reach_s for start, end in spans)]
+        mine = [
+            (at, row)
+            for at, row in self._rows
+            if not self._named or row.get("cell") == f"{stratum.tier_tokens}x{stratum.concurrency}"
+        ]
+        return [row for at, row in mine if any(start <= at <= end + reach_s for start, end in spans)]
 
     def _users(self, stratum: Stratum) -> list[Validity]:
         """Planned against live users in the rows wholly inside the windows; a window too short for one says nothing."""
@@ -97,17 +105,18 @@ def _by_worker(rows: Iterable[Mapping[str, Any]]) -> dict[str, list[Mapping[str,
 
 
 def _lag_p99(rows: Iterable[Mapping[str, Any]]) -> float | None:
-    """The p99 of lag over all rows, from above: of a hundred samples 50 are at most p50, 49 at most p99, 1 at most max.
+    """The p99 of lag (ms) over all samples of the rows, to the width of a bucket; None where nothing was sampled.
 
     The largest p99 of any second would be too strict: three late wake-ups would condemn an hour.
     """
-    samples = []
+    merged = Histogram(LAG_BOUNDS_S)
     for row in rows:
-        p99 = number(row, "hub_lag_p99_ms")
-        if p99 is not None:
-            p50, top = number(row, "hub_lag_p50_ms"), number(row, "hub_lag_max_ms")
-            samples += [p99 if p50 is None else p50] * 50 + [p99] * 49 + [p99 if top is None else top]
-    return nearest_rank(samples, 0.99)
+        try:
+            merged.merge(Histogram.from_wire(LAG_BOUNDS_S, row["hub_lag"]))
+        except (KeyError, TypeError, ValueError):
+            continue
+    p99 = merged.quantile(0.99)
+    return None if p99 is None else p99 * 1e3
 
 
 def _mean(rows: Iterable[Mapping[str, Any]], name: str) -> float | None:

@@ -24,6 +24,7 @@ TTFT_BOUNDS_S = renard(0.01, 2000)  # prefill of a million tokens lasts minutes
 ITL_BOUNDS_S = renard(0.001, 10)
 TPOT_BOUNDS_S = ITL_BOUNDS_S
 E2E_BOUNDS_S = renard(0.05, 4000)
+LAG_BOUNDS_S = renard(1e-4, 100)  # of the event loop; the limits of health, 1 and 5 ms, are bounds
 UNIT_PRICE_BOUNDS_S = renard(1e-6, 1e-1)  # seconds per prompt token
 
 

@@ -7,10 +7,11 @@ import os
 import time
 from collections import deque
 from collections.abc import Callable
+from typing import Any
 
 import gevent
 
-from loadkit.measure.quantile import nearest_rank
+from loadkit.measure.histogram import LAG_BOUNDS_S, Histogram
 
 TICK_S = 0.005
 KEPT_S = 4000  # one worst value per second, longer than any request may take
@@ -22,7 +23,8 @@ class LagProbe:
     def __init__(self, now_ns: Callable[[], int] = time.perf_counter_ns) -> None:
         self._now_ns = now_ns
         self._worst: deque[tuple[int, float]] = deque(maxlen=KEPT_S)  # (second, worst lag in it)
-        self._window: list[float] = []
+        self._window = Histogram(LAG_BOUNDS_S)
+        self._window_max: float | None = None
         self._greenlet: gevent.Greenlet | None = None
 
     def start(self) -> None:
@@ -44,7 +46,8 @@ class LagProbe:
     def note(self, at_ns: int, lag_ms: float) -> None:
         """Take one observation made at at_ns."""
         lag_ms = max(0.0, lag_ms)
-        self._window.append(lag_ms)
+        self._window.add(lag_ms)
+        self._window_max = lag_ms if self._window_max is None else max(self._window_max, lag_ms)
         second = at_ns // 1_000_000_000
         if self._worst and self._worst[-1][0] == second:
             self._worst[-1] = (second, max(self._worst[-1][1], lag_ms))
@@ -61,13 +64,15 @@ class LagProbe:
             worst = lag if worst is None else max(worst, lag)
         return worst
 
-    def take_window(self) -> dict[str, float | None]:
-        """p50, p99 and max (ms) of what was observed since the last call."""
-        window, self._window = self._window, []
+    def take_window(self) -> dict[str, Any]:
+        """What was observed since the last call: a histogram on the wire, its p99 and the exact worst (ms)."""
+        window, worst = self._window, self._window_max
+        self._window, self._window_max = Histogram(LAG_BOUNDS_S), None
+        p99 = window.quantile(0.99)
         return {
-            "hub_lag_p50_ms": nearest_rank(window, 0.50),
-            "hub_lag_p99_ms": nearest_rank(window, 0.99),
-            "hub_lag_max_ms": max(window, default=None),
+            "hub_lag": window.to_wire(),
+            "hub_lag_p99_ms": None if p99 is None else p99 * 1e3,
+            "hub_lag_max_ms": worst,
         }
 
 

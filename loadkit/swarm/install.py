@@ -3,7 +3,6 @@
 Nothing happens at import: options are added when Locust asks for them, everything else after it has forked and parsed.
 """
 
-import gevent
 import locust
 
 import os
@@ -11,6 +10,8 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+
+import gevent
 
 from loadkit.plan.errors import ConfigError, TargetError
 from loadkit.plan.options import add_options, resolve
@@ -71,9 +72,7 @@ def _watch(environment: Any, session: Session) -> None:
         # Locust would cut streams that are in flight at the end; they are measured to their own deadlines instead.
         longest = max(cell.target_tokens for cell in session.plan.cells)
         environment.stop_timeout = session.plan.timeouts.for_tier(longest).total or 0
-    signals.install(
-        session, drain=lambda: _drain(environment), abort=lambda: _abort(environment, session), say=_say
-    )
+    signals.install(session, drain=lambda: _drain(environment), abort=lambda: _abort(environment, session), say=_say)
 
 
 def _drain(environment: Any) -> None:

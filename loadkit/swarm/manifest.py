@@ -61,7 +61,7 @@ class Manifest:
         self._save()
 
     def ended(self, stopped_by: str | None, fault: str | None) -> None:
-        """The run is over; `stopped_by` names the signal that asked for it, `fault` what made it impossible to go on."""
+        """The run is over; `stopped_by` names the signal that asked for it, `fault` why it could not go on."""
         self._data |= {"ended_at": _now(), "stopped_by": stopped_by, "fault": fault}
         self._save()
 

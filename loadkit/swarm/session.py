@@ -79,7 +79,6 @@ class Session:
             self._probe,
             self._inflight,
             users=lambda: (self._planned_users(), self.live_users),
-            cell=lambda: self.visits.current.cell.id if self.visits.current else None,
         )
         self.every_second = self._telemetry.every_second
 
@@ -195,7 +194,11 @@ class Session:
             self.visits.stop()
 
     def _on_visit(self, visit: Visit, state: str) -> None:
+        if state != "open":
+            self._telemetry.enter(None)
         self.manifest.visit(visit, state)
+        if state == "open":
+            self._telemetry.enter(visit.cell.id)
         events.stage.fire(run_id=self.run_id, cell=visit.cell.id, visit=visit.index, state=state)
 
 

@@ -13,7 +13,7 @@ PERIOD_S = 1.0
 
 
 class Telemetry:
-    """Samples this process once a second. `users()` gives (planned, live), `cell()` the open cell's id or None."""
+    """Samples this process once a second, and where a visit opens or closes. `users()` gives (planned, live)."""
 
     def __init__(
         self,
@@ -22,14 +22,13 @@ class Telemetry:
         probe: LagProbe,
         inflight: InFlight,
         users: Callable[[], tuple[int, int]],
-        cell: Callable[[], str | None],
     ) -> None:
         self._writer = writer
         self._worker = worker
         self._probe = probe
         self._inflight = inflight
         self._users = users
-        self._cell = cell
+        self._cell: str | None = None
         self._listeners: list[Callable[[], None]] = []
         self._cpu = CpuMeter()
         self._greenlet: gevent.Greenlet | None = None
@@ -49,6 +48,11 @@ class Telemetry:
             self._greenlet = None
             self._writer.write(self.sample())
 
+    def enter(self, cell: str | None) -> None:
+        """A visit opened (its cell) or closed (None): what was observed so far is not the next part's."""
+        self._writer.write(self.sample())
+        self._cell = cell
+
     def _run(self) -> None:
         while True:
             gevent.sleep(PERIOD_S)
@@ -63,7 +67,7 @@ class Telemetry:
             "kind": "telemetry",
             "timestamp": datetime.now(UTC).isoformat(timespec="milliseconds"),
             "worker": self._worker,
-            "cell": self._cell(),
+            "cell": self._cell,
             **self._probe.take_window(),
             "cpu": self._cpu.take(),
             "streams_in_flight": self._inflight.count,

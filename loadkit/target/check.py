@@ -109,7 +109,10 @@ def _send(endpoint: Endpoint, key: str | None, environ: Mapping[str, str], text:
     transport = open_transport(url_for(endpoint, PROTOCOLS[endpoint.protocol].path), environ)
     prompt = Prompt((escape(text),), None, False, "estimate", chars=len(text), sha256=text_sha256(text))
     caller = Caller(
-        ask=Ask(endpoint, key, max_tokens=PING_OUTPUT), transport=transport, budget=RetryBudget(), rng=random.Random(),
+        ask=Ask(endpoint, key, max_tokens=PING_OUTPUT),
+        transport=transport,
+        budget=RetryBudget(),
+        rng=random.Random(),
         policy=NO_RETRY,
     )
     try:

@@ -49,9 +49,8 @@ def _engine(request: RunRequest, environ: Mapping[str, str], cwd: Path) -> Targe
     plan = request.plan
     streams = max(cell.concurrency for cell in plan.cells)
     longest = max(cell.target_tokens for cell in plan.cells) + plan.max_tokens + TEMPLATE_RESERVE
-    # Half the cores: the client's clock needs one, and a BLAS thread that waits for a core spins.
-    threads = max(1, (os.cpu_count() or 2) // 2)
-    arguments = ["--model", str(model or "builtin"), "--threads", str(threads)]
+    # Its threads do not spin and run in the idle class, so it may use every core and still yield one to the client.
+    arguments = ["--model", str(model or "builtin"), "--threads", str(os.cpu_count() or 1)]
     arguments += ["--slots", str(streams), "--queue", str(2 * streams), "--context", str(longest)]
     return _own(request, "engine", process.start("loadkit.engine", arguments))
 

@@ -5,8 +5,17 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from loadkit.analysis.summary import summarise
+from loadkit.measure.histogram import LAG_BOUNDS_S, Histogram
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+def lag(*samples_ms):
+    """The event loop's lag of a second as a row carries it."""
+    histogram = Histogram(LAG_BOUNDS_S)
+    for value in samples_ms:
+        histogram.add(value)
+    return histogram.to_wire()
 
 
 def second(at, **values):
@@ -14,7 +23,7 @@ def second(at, **values):
     row = {
         "kind": "telemetry",
         "worker": "local-1",
-        "hub_lag_p99_ms": 0.3,
+        "hub_lag": lag(*[0.3] * 100),
         "cpu": 0.2,
         "users_planned": 1,
         "users_live": 1,
@@ -41,11 +50,12 @@ def test_a_healthy_client_leaves_the_cell_valid(verdict):
 @pytest.mark.parametrize(
     ("values", "status", "reason"),
     [
-        ({"hub_lag_p99_ms": 6.0}, "suspect", "event loop lag p99 6 ms is above 5 ms"),
-        ({"hub_lag_p99_ms": 30.0}, "invalid", "event loop lag p99 30 ms is above 25 ms"),
+        ({"hub_lag": lag(6.3)}, "suspect", "event loop lag p99 6.29 ms is above 5 ms"),
+        ({"hub_lag": lag(31.5)}, "invalid", "event loop lag p99 31.4 ms is above 25 ms"),
         ({"cpu": 0.8}, "suspect", "load generator CPU 80% is above 70% of a core"),
         ({"cpu": 0.95}, "invalid", "load generator CPU 95% is above 90% of a core"),
         ({"users_live": 0}, "invalid", "0 live users where 1 were planned"),
+        ({"hub_lag": [1, 2]}, "suspect", "event loop lag was not measured"),
         ({"cpu": None}, "suspect", "CPU of the load generator was not measured"),
     ],
 )
@@ -62,8 +72,7 @@ def test_the_worst_worker_counts(verdict):
 
 def test_one_bad_second_is_weighed_by_its_samples(verdict, request_of):
     """A second whose p99 is 90 ms spoils a window of 4 s; in 200 s it is 0.5 % of the samples, and the p99 stands."""
-    bad = {"hub_lag_p50_ms": 0.1, "hub_lag_p99_ms": 90.0, "hub_lag_max_ms": 95.0}
-    good = {"hub_lag_p50_ms": 0.1, "hub_lag_p99_ms": 0.3, "hub_lag_max_ms": 0.9}
+    bad, good = {"hub_lag": lag(*[0.1] * 50, *[90.0] * 50)}, {"hub_lag": lag(*[0.1] * 99, 0.9)}
     assert verdict([second(1, **bad), *(second(i, **good) for i in range(2, 5))])["status"] == "invalid"
     rows = [second(i, **(bad if i == 50 else good)) for i in range(200)]
     record = request_of(100, 1, ttft=199_600.0, tpot=100.0)
@@ -77,14 +86,20 @@ def test_cpu_is_the_mean_over_the_window(verdict):
 
 def test_only_rows_inside_the_window_count(verdict):
     """A bad second before the cell, or long after it, says nothing about it."""
-    rows = [second(-1, hub_lag_p99_ms=99.0), second(2), second(3), second(60, hub_lag_p99_ms=99.0)]
+    rows = [second(-1, hub_lag=lag(99.0)), second(2), second(3), second(60, hub_lag=lag(99.0))]
     assert verdict(rows)["status"] == "valid"
 
 
 def test_the_row_after_a_window_covers_its_last_second_but_not_its_users(verdict):
     """A row tells of the second before it; users of the next stage in it are not held against the cell."""
-    assert verdict([second(2), second(5.5, hub_lag_p99_ms=99.0)])["status"] == "invalid"
+    assert verdict([second(2), second(5.5, hub_lag=lag(*[99.0] * 50))])["status"] == "invalid"
     assert verdict([second(2), second(5.5, users_planned=9, users_live=0)])["status"] == "valid"
+
+
+def test_rows_that_name_cells_count_for_their_own(verdict):
+    """The second after a visit belongs to the next one, however near it is."""
+    rows = [second(2, cell="100x1"), second(5.1, cell=None, hub_lag=lag(99.0)), second(5.2, cell="9x1", cpu=1.0)]
+    assert verdict(rows)["status"] == "valid"
 
 
 def test_a_verdict_of_the_run_itself_wins(verdict):
