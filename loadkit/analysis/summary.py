@@ -6,6 +6,7 @@ from typing import Any
 from loadkit.analysis.ending import ending
 from loadkit.analysis.growth import growth
 from loadkit.analysis.health import Health
+from loadkit.analysis.reading import number
 from loadkit.analysis.strata import Stratum, strata
 from loadkit.analysis.totals import Totals
 from loadkit.record.names import Flag
@@ -41,6 +42,7 @@ def summarise(
         "knee": None,
         "totals": totals.summary(),
         "errors": totals.errors(),
+        "error_bars": _error_bars(manifest),
         "damaged_lines": damaged_lines,
         "exit_code": ending(manifest, cells, saturated=health.saturated),
     }
@@ -57,6 +59,15 @@ def _seen(
         if isinstance(record.get("run_id"), str):
             run_ids[record["run_id"]] = None
         yield record
+
+
+def _error_bars(manifest: Mapping[str, Any]) -> dict[str, Any] | None:
+    """How wrong the client itself was found to be at such a load, {streams, ttft_p99_ms, itl_p99_ms}, or None."""
+    bars = manifest.get("error_bars")
+    if not isinstance(bars, Mapping):
+        return None
+    found = {name: number(bars, name) for name in ("streams", "ttft_p99_ms", "itl_p99_ms")}
+    return None if None in found.values() else found
 
 
 def _drift(found: list[Stratum]) -> bool:

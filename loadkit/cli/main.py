@@ -15,6 +15,7 @@ VERBS = {
     "report": "print and write the report of a run folder again",
     "explain": "print the causes of an outcome or a flag, in checking order",
     "engine": "serve the NumPy engine",
+    "selftest": "find out how wrong the client itself is at a load",
     "sim": "serve a simulated endpoint whose latency law is known",
 }
 

@@ -35,6 +35,12 @@ def notes(summary: dict[str, Any]) -> list[str]:
             lines.append(f"ITL percentiles are withheld ({reason}): {', '.join(where)}.")
     if cached := [name(c) for c in cells if Flag.PREFIX_CACHE_HIT in c["flags"]]:
         lines.append(f"Prompts were answered from a prefix cache ({Flag.PREFIX_CACHE_HIT.value}): {', '.join(cached)}.")
+    if bars := summary["error_bars"]:
+        ttft, itl = numbers.number(bars["ttft_p99_ms"]), numbers.number(bars["itl_p99_ms"])
+        lines.append(
+            f"The client's own error at up to {bars['streams']} streams, by its selftest: "
+            f"TTFT {ttft} ms and ITL {itl} ms at p99."
+        )
     if summary["damaged_lines"]:
         lines.append(f"{summary['damaged_lines']} line(s) of records.jsonl could not be read and are left out.")
     return lines

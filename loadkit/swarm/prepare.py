@@ -23,6 +23,7 @@ from loadkit.target import table
 from loadkit.target.check import Check, check
 from loadkit.target.control import open_client
 from loadkit.target.counting import Counting
+from loadkit.target.selftest import known
 from loadkit.target.table import Target
 
 FILLER = "en"
@@ -46,7 +47,7 @@ def prepare(
             plan = _within(request.plan, found)
             texts = _texts(plan, found.counting)
         folder = RunFolder.create(request.out, datetime.now(UTC), run_id := new_run_id())
-        manifest = Manifest(folder, run_id, plan, _about(target, found, texts))
+        manifest = Manifest(folder, run_id, plan, _about(plan, target, found, texts, environ))
         return Session(
             run_id=run_id,
             plan=plan,
@@ -93,7 +94,9 @@ def _texts(plan: Plan, counting: Counting) -> dict[int, TierText]:
     return {text.tier_tokens: text for text in built}
 
 
-def _about(target: Target, found: Check, texts: Mapping[int, TierText]) -> dict[str, Any]:
+def _about(
+    plan: Plan, target: Target, found: Check, texts: Mapping[int, TierText], environ: Mapping[str, str]
+) -> dict[str, Any]:
     """What the manifest says beside the plan; the key appears only as its variable's name."""
     return {
         "target": {"kind": target.kind, **target.facts},
@@ -112,5 +115,6 @@ def _about(target: Target, found: Check, texts: Mapping[int, TierText]) -> dict[
             "bos_tokens": found.counting.bos_tokens,
             "tiers": [meta(text) for text in texts.values()],
         },
+        "error_bars": known(max(cell.concurrency for cell in plan.cells), environ),
         "command": sys.argv,
     }

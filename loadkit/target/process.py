@@ -76,9 +76,14 @@ def _first_line(process: subprocess.Popen[bytes], until: float, now: Callable[[]
 
 
 def start(
-    module: str, arguments: list[str], *, timeout_s: float = 120.0, now: Callable[[], float] = time.monotonic
+    module: str,
+    arguments: list[str],
+    *,
+    background: bool = True,
+    timeout_s: float = 120.0,
+    now: Callable[[], float] = time.monotonic,
 ) -> Running:
-    """Run `python -m module serve arguments` and wait for its ready line.
+    """Run `python -m module serve arguments` and wait for its ready line. `background` False keeps its priority.
 
     Raises TargetError with the last line of its standard error when it does not come up in timeout_s seconds.
     """
@@ -92,7 +97,7 @@ def start(
         # A Ctrl-C in the terminal reaches the whole foreground group, and the target must outlive the drain. Not a
         # session of its own: schedulers that group by session would then weigh the nice value inside it only.
         process_group=0,
-        preexec_fn=_be_nice,
+        preexec_fn=_be_nice if background else None,
     )
     line = _first_line(process, now() + timeout_s, now)
     try:
