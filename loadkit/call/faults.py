@@ -3,6 +3,7 @@
 import socket
 import ssl
 from collections.abc import Iterator
+from dataclasses import replace
 
 import httpcore
 
@@ -39,6 +40,13 @@ def connecting(exc: BaseException, at_ns: int, *, proxied: bool = False) -> End:
                 outcome = Outcome.PROXY_ERROR
             return End("fault", outcome, describe(chain[-1]), at_ns)
     return End("fault", Outcome.CONNECT_ERROR, describe(chain[-1]), at_ns)
+
+
+def of_proxy(end: End, variable: str) -> End:
+    """The same end; where the fault is the proxy's, its detail names the variable the proxy came from."""
+    if end.outcome is not Outcome.PROXY_ERROR or not variable:
+        return end
+    return replace(end, detail=f"{end.detail} (the proxy is set by {variable})")
 
 
 def broken(detail: str, at_ns: int, *, head_seen: bool) -> End:

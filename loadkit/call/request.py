@@ -57,14 +57,22 @@ class Call:
     """One request. `prompt` is called inside it, so that `build_ms` covers the building.
 
     `labels` are record fields as they stand: run_id, request_id, worker, cell, tier_tokens, concurrency, round, visit,
-    phase, target_tokens, bos_tokens, queue_ms, tokenize_ms. `scheduled_ns` is the planned time on the clock of the
-    caller; None in a closed loop.
+    phase, target_tokens, bos_tokens, overhead_tokens, queue_ms, tokenize_ms. `scheduled_ns` is the planned time on the
+    clock of the caller; None in a closed loop.
     """
 
     prompt: Callable[[], Prompt]
     labels: Mapping[str, Any]
     scheduled_ns: int | None = None
     max_tokens: int | None = None  # other than the run's
+
+
+def request_headers(endpoint: Endpoint, key: str | None, more: Mapping[str, str] | None = None) -> dict[str, str]:
+    """The headers of a request: the protocol's, the key's, ours, and the endpoint's own, which win."""
+    headers = PROTOCOLS[endpoint.protocol].headers(key, endpoint.auth)
+    headers |= {"User-Agent": f"loadkit/{__version__}", **(more or {})}
+    own = {name.lower() for name in endpoint.headers}
+    return {name: value for name, value in headers.items() if name.lower() not in own} | endpoint.headers
 
 
 def utc_now() -> datetime:
@@ -179,15 +187,8 @@ class _Request:
         return wire
 
     def _headers(self) -> tuple[tuple[str, str], ...]:
-        """The protocol's headers, ours, and the endpoint's own, which win."""
-        endpoint = self._caller.ask.endpoint
-        headers = self._protocol.headers(self._caller.ask.key, endpoint.auth)
-        headers["User-Agent"] = f"loadkit/{__version__}"
-        if self.record.request_id:
-            headers["X-Request-Id"] = self.record.request_id
-        own = {name.lower() for name in endpoint.headers}
-        kept = {name: value for name, value in headers.items() if name.lower() not in own}
-        return tuple({**kept, **endpoint.headers}.items())
+        more = {"X-Request-Id": self.record.request_id} if self.record.request_id else {}
+        return tuple(request_headers(self._caller.ask.endpoint, self._caller.ask.key, more).items())
 
     @property
     def _max_tokens(self) -> int:
@@ -199,6 +200,7 @@ class _Request:
         record = Record(**self._call.labels)
         record.endpoint, record.model, record.protocol = ask.endpoint.name, ask.endpoint.model, self._protocol.name
         record.transport, record.target = self._caller.transport.name, ask.target
+        record.auth, record.proxied = ask.endpoint.auth, self._caller.transport.proxied
         record.host, record.path = parts.netloc, parts.path
         record.max_tokens, record.input_bytes, record.build_ms = self._max_tokens, self._input_bytes, self._build_ms
         record.attempts = self._attempts

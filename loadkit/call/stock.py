@@ -44,14 +44,21 @@ class StockTransport:
     name = "httpx"
 
     def __init__(
-        self, tls: ssl.SSLContext | None = None, clock: ClockNs = time.perf_counter_ns, *, proxy: str | None = None
+        self,
+        tls: ssl.SSLContext | None = None,
+        clock: ClockNs = time.perf_counter_ns,
+        *,
+        proxy: str | None = None,
+        proxy_from: str = "",
     ) -> None:
-        """`proxy` is an http:// or https:// URL all requests go through; its user name and password are used."""
+        """`proxy` is an http:// or https:// URL all requests go through; its user name and password are used.
+        `proxy_from` is the variable it was found in, which faults of the proxy then name."""
         # One INFO line per request would cost time, and makes a Locust worker drop its log forwarding for good.
         for logger in ("httpx", "httpcore"):
             logging.getLogger(logger).setLevel(logging.WARNING)
         self._clock = clock
-        self._proxied = proxy is not None
+        self.proxied = proxy is not None
+        self._proxy_from = proxy_from
         self._backend = _Backend()
         context = tls or shared_context()
         self._pool = httpcore.ConnectionPool(
@@ -112,7 +119,8 @@ class StockTransport:
         turn.flush()
         now = self._clock()
         if turn.reader is None:
-            return faults.connecting(exc, now, proxied=self._proxied and not turn.tunnelled)
+            end = faults.connecting(exc, now, proxied=self.proxied and not turn.tunnelled)
+            return faults.of_proxy(end, self._proxy_from)
         if turn.closed:
             return faults.cut(turn.read_ns, head_seen=turn.head_seen)
         if isinstance(exc, httpcore.RemoteProtocolError):

@@ -90,6 +90,10 @@ class Transport(Protocol):
     def name(self) -> str:
         """Goes into Record.transport."""
 
+    @property
+    def proxied(self) -> bool:
+        """Whether it goes through a proxy; goes into Record.proxied."""
+
     def exchange(self, request: WireRequest, sink: Sink) -> End:
         """Send and read until an end. Never raises for network reasons; every wait is bounded by `sink.deadline`."""
 

@@ -36,6 +36,7 @@ class WatcherTransport:
     """HTTP/1.1 over one persistent TCP or TLS connection, for one user. Proxies are not its business."""
 
     name = "loadkit"
+    proxied = False
 
     def __init__(self, tls: ssl.SSLContext | None = None, clock: ClockNs = time.perf_counter_ns) -> None:
         """`tls` is used for https URLs; by default the process's shared verifying context."""

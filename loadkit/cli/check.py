@@ -5,7 +5,6 @@ import os
 import sys
 from pathlib import Path
 
-from loadkit.plan.errors import ConfigError, TargetError
 from loadkit.plan.options import add_options, resolve
 from loadkit.record.names import ExitCode
 from loadkit.target import table
@@ -20,18 +19,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def main(args: argparse.Namespace) -> int:
     """Print each finding as it is made."""
+    request = resolve(args, os.environ, Path.cwd())
+    for warning in request.warnings:
+        print(f"warning: {warning}", file=sys.stderr)
+    target = table.start(request, os.environ, Path.cwd())
     try:
-        request = resolve(args, os.environ, Path.cwd())
-        target = table.start(request, os.environ, Path.cwd())
-        try:
-            key = target.endpoint.key(os.environ)
-            with open_client(target.endpoint, key, os.environ) as client:
-                found = check(client, target.endpoint, key, os.environ, say=print)
-        finally:
-            target.stop()
-    except (ConfigError, TargetError) as error:
-        print(f"loadkit: {error}", file=sys.stderr)
-        return ExitCode.USAGE if isinstance(error, ConfigError) else ExitCode.TARGET
+        key = target.endpoint.key(os.environ)
+        with open_client(target.endpoint, key, os.environ) as client:
+            found = check(client, target.endpoint, key, os.environ, say=print)
+    finally:
+        target.stop()
     ping = found.pings[0]
     print(f"window: {found.window or 'not stated'}")
     print(f"streaming: {'no' if ping.ttft_ms is None else f'yes, first token after {ping.ttft_ms:.0f} ms'}")

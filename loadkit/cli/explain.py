@@ -1,9 +1,9 @@
 """Print what an outcome or a flag means and its causes, in the order in which to check them."""
 
 import argparse
-import sys
 
 from loadkit.analysis.explain import explain
+from loadkit.plan.errors import ConfigError
 from loadkit.record.names import ExitCode
 
 
@@ -17,8 +17,7 @@ def main(args: argparse.Namespace) -> int:
     try:
         lines = explain(args.name)
     except ValueError as error:
-        print(f"loadkit: {error}", file=sys.stderr)
-        return ExitCode.USAGE
+        raise ConfigError(str(error)) from None
     for number, line in enumerate(lines, 1):
         print(f"{number}. {line}")
     return ExitCode.COMPLETE

@@ -4,11 +4,15 @@ import argparse
 import importlib
 import os
 import sys
+from typing import NoReturn
 
 from loadkit import __version__
+from loadkit.plan.errors import ConfigError, TargetError
+from loadkit.record.errors import FolderError
 from loadkit.record.names import ExitCode
 
-# verb -> one line of help; its module has add_arguments(parser) and main(args) -> exit code.
+# verb -> one line of help; its module has add_arguments(parser) and main(args) -> exit code. What a verb raises of
+# ConfigError, FolderError and TargetError becomes one line and an exit code here.
 VERBS = {
     "run": "run a ladder of context lengths and concurrencies against a target",
     "check": "find out whether a target answers, before loading it",
@@ -20,10 +24,18 @@ VERBS = {
 }
 
 
+class Parser(argparse.ArgumentParser):
+    """argparse with errors of one line, as all of ours are."""
+
+    def error(self, message: str) -> NoReturn:
+        """Raise the error instead of printing the usage and leaving."""
+        raise ConfigError(f"{message}; `{self.prog} --help` lists the options")
+
+
 def parser_of(verb: str) -> argparse.ArgumentParser:
     """The parser of one verb."""
     module = importlib.import_module(f"loadkit.cli.{verb}")
-    parser = argparse.ArgumentParser(prog=f"loadkit {verb}", description=module.__doc__)
+    parser = Parser(prog=f"loadkit {verb}", description=module.__doc__)
     module.add_arguments(parser)
     return parser
 
@@ -42,16 +54,32 @@ def main(arguments: list[str] | None = None) -> int:
     if words[0] == "--version":
         print(f"loadkit {__version__}")
         return ExitCode.COMPLETE
-    if words[0] not in VERBS:
-        print(f"loadkit: no verb '{words[0]}'; there are: {', '.join(VERBS)}", file=sys.stderr)
-        return ExitCode.USAGE
-    module = importlib.import_module(f"loadkit.cli.{words[0]}")
     try:
-        return module.main(parser_of(words[0]).parse_args(words[1:]))
+        return _verb(words[0], words[1:])
+    except (ConfigError, FolderError) as error:
+        return _failed(str(error), ExitCode.USAGE)
+    except TargetError as error:
+        return _failed(str(error), ExitCode.TARGET)
+    except KeyboardInterrupt:  # before a run has begun, or in a verb that measures nothing
+        return _failed("stopped", ExitCode.STOPPED)
     except BrokenPipeError:
         # The reader of our output left (`loadkit report | head`); point stdout elsewhere so that exit stays quiet.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return ExitCode.COMPLETE
+
+
+def _verb(name: str, words: list[str]) -> int:
+    if name not in VERBS:
+        raise ConfigError(f"no verb {name[:40]!r}; there are: {', '.join(VERBS)}")
+    arguments = parser_of(name).parse_args(words)
+    code = importlib.import_module(f"loadkit.cli.{name}").main(arguments)
+    sys.stdout.flush()
+    return code
+
+
+def _failed(message: str, code: int) -> int:
+    print(f"loadkit: {message}", file=sys.stderr)
+    return code
 
 
 if __name__ == "__main__":

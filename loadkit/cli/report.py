@@ -1,10 +1,8 @@
 """Print the report of a run folder again and write summary.json, summary.csv and report.md from its records."""
 
 import argparse
-import sys
 from pathlib import Path
 
-from loadkit.record.errors import FolderError
 from loadkit.record.folder import RunFolder
 from loadkit.record.names import ExitCode
 from loadkit.report.finish import finish
@@ -17,9 +15,5 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def main(args: argparse.Namespace) -> int:
     """Nothing is measured again: all numbers come from the records."""
-    try:
-        finish(RunFolder.open(args.folder).path)
-    except FolderError as error:
-        print(f"loadkit: {error}", file=sys.stderr)
-        return ExitCode.USAGE
+    finish(RunFolder.open(args.folder).path)
     return ExitCode.COMPLETE

@@ -5,10 +5,9 @@ import os
 import sys
 from pathlib import Path
 
-from loadkit.plan.errors import ConfigError, TargetError
-from loadkit.plan.options import RunRequest, add_options, resolve
+from loadkit.plan.errors import ConfigError
+from loadkit.plan.options import add_options, resolve
 from loadkit.plan.text import must_ask, plan_text
-from loadkit.record.errors import FolderError
 from loadkit.record.names import ExitCode
 
 
@@ -19,15 +18,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def main(args: argparse.Namespace) -> int:
     """Run, report, and return the exit code."""
-    try:
-        return _run(resolve(args, os.environ, Path.cwd()))
-    except (ConfigError, FolderError) as error:
-        return _failed(error, ExitCode.USAGE)
-    except TargetError as error:
-        return _failed(error, ExitCode.TARGET)
-
-
-def _run(request: RunRequest) -> int:
+    request = resolve(args, os.environ, Path.cwd())
     for warning in request.warnings:
         say(f"warning: {warning}")
     if request.dry_run:
@@ -51,8 +42,3 @@ def _run(request: RunRequest) -> int:
 def say(line: str) -> None:
     """One line for the person who watches."""
     print(line, file=sys.stderr, flush=True)
-
-
-def _failed(error: Exception, code: int) -> int:
-    print(f"loadkit: {error}", file=sys.stderr)
-    return code

@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 
 from loadkit.plan import address
 from loadkit.plan.errors import ConfigError
-from loadkit.plan.keys import VARIABLE, check_header, looks_like_key, read_key
+from loadkit.plan.keys import VARIABLE, check_header, looks_like_key, read_key, read_key_file
 
 PROTOCOL_NAMES = ("openai-chat", "openai-completions", "anthropic", "ollama")
 AUTH_MODES = ("bearer", "x-api-key", "none")
@@ -74,6 +74,7 @@ class Endpoint:
     model: str | None = None
     protocol: str = "openai-chat"
     key_env: str | None = None
+    key_file: str | None = None
     auth: str = ""
     window: int | None = None
     price_input: float | None = None
@@ -88,7 +89,7 @@ class Endpoint:
     def __post_init__(self) -> None:
         if not self.auth:
             with_key = "x-api-key" if self.protocol == "anthropic" else "bearer"
-            object.__setattr__(self, "auth", with_key if self.key_env else "none")
+            object.__setattr__(self, "auth", with_key if self.has_key else "none")
         fault = self._fault()
         if fault:
             raise ConfigError(f"endpoint {self.name}: {fault}")
@@ -105,10 +106,12 @@ class Endpoint:
                 return f"{label} must be one of {', '.join(allowed)}"
         if self.key_env is not None and (not VARIABLE.fullmatch(self.key_env) or looks_like_key(self.key_env)):
             return "key_env must be the name of a variable in capitals, such as LAB_API_KEY, and not a key"
-        if self.auth == "none" and self.key_env:
-            return "it has two auth modes, auth none and a key_env: keep one"
-        if self.auth != "none" and not self.key_env:
-            return f"auth {self.auth} needs key_env, the name of the variable that holds the key"
+        if self.key_env and self.key_file:
+            return "it has two places for its key, key_env and key_file: keep one"
+        if self.auth == "none" and self.has_key:
+            return "it has two auth modes, auth none and a key: keep one"
+        if self.auth != "none" and not self.has_key:
+            return f"auth {self.auth} needs key_env, the name of the variable that holds the key, or key_file"
         if self.window is not None and self.window < 1:
             return "window must be a number of tokens above 0"
         if any(p is not None and not (math.isfinite(p) and p >= 0) for p in (self.price_input, self.price_output)):
@@ -129,7 +132,8 @@ class Endpoint:
         for name in self.extra_body:
             if name in OWN_BODY_FIELDS:
                 return f"the extra body may not set {name!r}: use {OWN_BODY_FIELDS[name]}"
-        if looks_like_key([self.name, self.base_url, self.model, self.extra_body, self.note, self.currency]):
+        texts = [self.name, self.base_url, self.model, self.key_file, self.extra_body, self.note, self.currency]
+        if looks_like_key(texts):
             return "a literal key is written into it: move it to a variable and name that in key_env"
         return None
 
@@ -147,8 +151,15 @@ class Endpoint:
         except ValueError:
             return name == "localhost"
 
+    @property
+    def has_key(self) -> bool:
+        """Whether it names a place for a key."""
+        return bool(self.key_env or self.key_file)
+
     def key(self, environ: Mapping[str, str]) -> str | None:
-        """The key, checked; None where auth is none. ConfigError names the variable, never the value."""
+        """The key, checked; None where auth is none. ConfigError names the variable or file, never the value."""
+        if self.key_file:
+            return read_key_file(self.key_file)
         return read_key(self.key_env, self.protocol, environ) if self.key_env else None
 
     def warnings(self) -> tuple[str, ...]:

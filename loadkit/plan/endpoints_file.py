@@ -4,6 +4,7 @@
 base_url = "http://10.0.0.5:8000"
 model = "qwen2.5-7b"
 key_env = "LAB_API_KEY"          # the name of a variable; a key itself is refused
+# key_file = "~/.keys/lab"       # instead: a file of mode 600, relative to this one
 window = "128K"
 price_input = 0.27               # per million tokens
 timeouts = { ttft = 900 }
@@ -13,7 +14,7 @@ import difflib
 import re
 import tomllib
 from collections.abc import Callable, Mapping
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -47,7 +48,13 @@ def load(path: Path) -> dict[str, Endpoint]:
         raise ConfigError(f"{path}: cannot be read ({error.strerror})") from None
     except UnicodeDecodeError:
         raise ConfigError(f"{path}: is not UTF-8 text") from None
-    return parse(text, str(path))
+    found = parse(text, str(path))
+    return {name: replace(known, key_file=_beside(path, known.key_file)) for name, known in found.items()}
+
+
+def _beside(path: Path, key_file: str | None) -> str | None:
+    """The path of a key file: as written where it is absolute or in ~, else from the folder of the endpoints file."""
+    return None if key_file is None else str(path.parent.absolute() / Path(key_file).expanduser())
 
 
 def parse(text: str, source: str) -> dict[str, Endpoint]:

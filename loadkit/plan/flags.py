@@ -34,6 +34,10 @@ _VALUES: tuple[tuple[tuple[str, ...], str, str], ...] = (
     (("--warmup",), "N", "warm-up requests per cell, at least one per stream; default 1, on boards 3"),
     (("--max-tokens",), "N", "output tokens asked for; default 128, on the embedded engine 16"),
     (("--temperature",), "T", "sampling temperature; default 0"),
+    (("--tokenizer",), "PATH", "tokenizer.json, *.tiktoken or sentencepiece *.model to count prompts with"),
+    (("--filler",), "NAME", "language of the prompts: en or zh; default en"),
+    (("--shared-prefix",), "F", "fraction of each prompt that all have in common, to measure prefix caches; default 0"),
+    (("--prompts",), "FILE", "public prompts to send instead, JSON or JSONL; needs --prompts-are-public"),
     (("--seed",), "N", "same seed, same prompt bytes; default: a fresh one, kept in the manifest"),
     (("--rate",), "R", "open loop: requests per second; default: closed loop"),
     (("--slo",), "TEXT", "objectives such as ttft=2s,itl=50ms,error_rate=1%%"),
@@ -50,6 +54,8 @@ _SWITCHES: tuple[tuple[str, str], ...] = (
     ("--yes", "do not ask before a plan of more than 1M tokens"),
     ("--no-check", "do not check the endpoint before the run"),
     ("--no-retry", "send every request once"),
+    ("--no-proxy", "ignore HTTP_PROXY, HTTPS_PROXY and ALL_PROXY"),
+    ("--prompts-are-public", "the texts of --prompts hold nothing private: they are sent to the endpoint"),
 )
 
 

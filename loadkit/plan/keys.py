@@ -1,13 +1,17 @@
 """Keys: read from a variable, checked before anything is sent, and never shown, not even when they are wrong."""
 
+import os
 import re
+import stat
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from loadkit.plan.errors import ConfigError
 
 AUTH_HEADERS = frozenset({"authorization", "x-api-key", "api-key", "proxy-authorization", "cookie"})
 VARIABLE = re.compile(r"[A-Z_][A-Z0-9_]*", re.ASCII)
+_LONGEST_KEY = 16_384
 _KEY_SHAPE = re.compile(
     r"(?:\b(?:sk|pk|rk|hf|gsk|xai|ghp|nvapi)[-_][A-Za-z0-9_-]{12,})"
     r"|(?:\b(?:bearer|basic)\s+[A-Za-z0-9._~+/=-]{8,})"
@@ -39,7 +43,7 @@ def read_key(variable: str, protocol: str, environ: Mapping[str, str]) -> str:
     foreign = _FOREIGN_PREFIX.get(protocol)
     if foreign and variable.startswith(foreign):
         raise ConfigError(
-            f"{variable} belongs to another style than protocol {protocol}: "
+            f"{variable} belongs to another style than protocol {protocol} (endpoint_style_mix): "
             "export this endpoint's key under a name of its own, or change `protocol`"
         )
     if variable not in environ:
@@ -48,6 +52,28 @@ def read_key(variable: str, protocol: str, environ: Mapping[str, str]) -> str:
     if fault:
         raise ConfigError(f"the key in {variable} {fault}")
     return environ[variable]
+
+
+def read_key_file(path: str) -> str:
+    """The key in a file that only its owner can read (mode 600 or less), without the newline at its end.
+
+    ConfigError names the file and the fault, never the content.
+    """
+    try:
+        with Path(path).open("rb") as file:
+            mode = os.fstat(file.fileno()).st_mode
+            if not stat.S_ISREG(mode):
+                raise ConfigError(f"key_file {path} is not a file")
+            if stat.S_IMODE(mode) & 0o177:
+                raise ConfigError(f"key_file {path} has mode {stat.S_IMODE(mode):03o}: make it 600 (chmod 600 {path})")
+            value = file.read(_LONGEST_KEY).decode("utf-8", "replace")
+    except OSError as error:
+        raise ConfigError(f"key_file {path} cannot be read: {error.strerror}") from None
+    value = value.removesuffix("\n").removesuffix("\r")
+    fault = _fault(value)
+    if fault:
+        raise ConfigError(f"the key in key_file {path} {fault}")
+    return value
 
 
 def _fault(value: str) -> str | None:

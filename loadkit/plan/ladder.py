@@ -103,6 +103,11 @@ class Plan:
     timeouts: Timeouts = field(default_factory=Timeouts)
     headers: dict[str, str] = field(default_factory=dict)
     extra_body: dict[str, Any] = field(default_factory=dict)
+    proxy: bool = True  # False = proxy variables are ignored
+    filler: str = "en"
+    shared_prefix: float = 0.0  # fraction of every prompt that is the same, to measure prefix caches
+    tokenizer: str | None = None  # file or folder; None = the server's own count, else an estimate
+    prompts: str | None = None  # file of public prompts; None = prompts made from the filler
 
     def visits(self) -> tuple[Visit, ...]:
         """Concurrency 1 once per round, tiers shuffled inside the round by the seed, so that a drift of the server

@@ -14,6 +14,7 @@ from loadkit.plan.errors import ConfigError
 from loadkit.plan.flags import TARGETS, add_options
 from loadkit.plan.given import Given
 from loadkit.plan.ladder import Plan
+from loadkit.plan.prompting import prompting
 from loadkit.plan.tiers import parse_tiers
 
 __all__ = ["RunRequest", "add_options", "resolve"]
@@ -52,7 +53,7 @@ def resolve(
     target = _target(options, environ)
     endpoint = _endpoint(options, target, environ, Path(cwd))
     warnings = _key_warnings(endpoint, environ, options.flag("dry-run"))
-    plan = _plan(options, target, endpoint, new_seed)
+    plan = replace(_plan(options, target, endpoint, new_seed), **prompting(options, Path(cwd)))
     if endpoint is not None:
         endpoint = replace(endpoint, headers=plan.headers, extra_body=plan.extra_body, timeouts=plan.timeouts)
         warnings += endpoint.warnings()
@@ -175,6 +176,7 @@ def _plan(options: Given, target: str, endpoint: Endpoint | None, new_seed: Call
         ignore_eos=embedded or options.flag("ignore-eos"),
         retry=not options.flag("no-retry"),
         rate=options.number("rate", float, 1e-6, 1e6),
+        proxy=not options.flag("no-proxy"),
         slo=_slo(options),
         timeouts=_timeouts(options, endpoint),
         headers={**(endpoint.headers if endpoint else {}), **options.headers()},

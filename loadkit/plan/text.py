@@ -6,6 +6,7 @@ from loadkit.plan.tiers import M, tier_name
 
 ASK_ABOVE_TOKENS = M
 # UTF-8 bytes of request body per prompt token, measured on natural text: English 5.9 MB and Chinese 3.0 MB at 1M.
+# The languages are those of the fillers.
 BYTES_PER_TOKEN = {"en": 5.6, "zh": 2.9}
 BODY_FRAME_BYTES = 200
 # Without a measurement the time is worked out for a server of this speed, and the text says so.
@@ -73,13 +74,13 @@ def plan_text(plan: Plan, target: str, endpoint: Endpoint | None = None, estimat
 
 
 def _table(plan: Plan) -> list[str]:
-    rows = [("tier", "prompt tokens", "body (en)", "concurrency", "measured", "warm-up")]
+    rows = [("tier", "prompt tokens", f"body ({plan.filler})", "concurrency", "measured", "warm-up")]
     for cell in plan.cells:
         rows.append(
             (
                 tier_name(cell.tier_tokens),
                 f"{cell.target_tokens:,}",
-                _size(body_bytes(cell.target_tokens)),
+                _size(body_bytes(cell.target_tokens, plan.filler)),
                 str(cell.concurrency),
                 f"{plan.rounds * cell.concurrency:,}",
                 f"{max(plan.warmup, cell.concurrency):,} x {plan.warmup_tokens(cell):,} tokens",

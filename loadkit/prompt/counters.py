@@ -1,6 +1,6 @@
 """Counting tokens: one contract, and a plain dict of the ways to do it.
 
-To add one: write a class with the five members of `Counter` (`ByteCounter` is a complete example), add a line to
+To add one: write a class with the six members of `Counter` (`ByteCounter` is a complete example), add a line to
 `COUNTERS`, and give the contract test a text it can count.
 """
 
@@ -19,11 +19,16 @@ if TYPE_CHECKING:
 REMOTE_CHARS = 131_072  # one /tokenize call stays under half a second and a few hundred KB
 
 
+Recipe = tuple[str, dict[str, Any]]
+
+
 class Counter(Protocol):
     """Counts the tokens of a text as the server will read it, without template and special tokens.
 
     source: "tokenizer", "server" or "estimate". exact: false when `count` is an estimate.
     max_chars: longest text worth one call; None when counting is local and has no bound.
+    recipe: a name in `COUNTERS` and the arguments (JSON values) with which another process makes the same counter;
+    None when it cannot.
     """
 
     @property
@@ -34,6 +39,9 @@ class Counter(Protocol):
 
     @property
     def max_chars(self) -> int | None: ...
+
+    @property
+    def recipe(self) -> Recipe | None: ...
 
     def count(self, text: str) -> int: ...
 
@@ -46,6 +54,10 @@ class ByteCounter:
     """One token for each UTF-8 byte: what byte-level models read, the engine's built-in one among them."""
 
     source, exact, max_chars = "tokenizer", True, None
+
+    @property
+    def recipe(self) -> Recipe:
+        return "bytes", {}
 
     def count(self, text: str) -> int:
         return len(text.encode())
@@ -63,6 +75,7 @@ class EstimateCounter:
         if not tokens_per_word > 0:
             raise ConfigError(f"tokens per word must be above 0, not {tokens_per_word}")
         self.tokens_per_word = tokens_per_word
+        self.recipe: Recipe = ("estimate", {"tokens_per_word": tokens_per_word})
 
     def count(self, text: str) -> int:
         return round(self.tokens_per_word * words(text))
@@ -84,6 +97,7 @@ class TokenizerJsonCounter:
             self._tokenizer = Tokenizer.from_file(str(file))
         except Exception as error:  # noqa: BLE001  the Rust reader raises bare Exception for any fault of the file
             raise ConfigError(f"{file} is not a tokenizer.json that can be read: {error}") from None
+        self.recipe: Recipe = ("tokenizer", {"path": str(file.absolute())})
         self._tokenizer.no_truncation()
         self._tokenizer.no_padding()
 
@@ -103,6 +117,7 @@ class TiktokenCounter:
     def __init__(self, path: str | Path) -> None:
         tiktoken = _library("tiktoken", "a tiktoken ranks file")
         file = _inside(Path(path), "*.tiktoken")
+        self.recipe: Recipe = ("tiktoken", {"path": str(file.absolute())})
         ranks = _read_ranks(file)
         pattern = PATTERNS.get(len(ranks))
         if pattern is None:
@@ -125,6 +140,7 @@ class SentencePieceCounter:
     def __init__(self, path: str | Path) -> None:
         sentencepiece = _library("sentencepiece", "a sentencepiece model")
         file = _inside(Path(path), "*.model")
+        self.recipe: Recipe = ("sentencepiece", {"path": str(file.absolute())})
         try:
             self._processor = sentencepiece.SentencePieceProcessor(model_file=str(file))
         except (OSError, RuntimeError) as error:
@@ -148,7 +164,7 @@ class ServerCounter:
     found by asking once. Raises CountError when neither form is answered.
     """
 
-    source, exact, max_chars = "server", True, REMOTE_CHARS
+    source, exact, max_chars, recipe = "server", True, REMOTE_CHARS, None
 
     def __init__(self, client: "httpx.Client", url: str, model: str | None = None) -> None:
         self._client, self._url = client, url

@@ -13,6 +13,7 @@ from loadkit.record.names import Flag, Outcome
 from loadkit.record.record import Record
 
 _TRUNCATED_SHARE = 0.9  # a server that read less of the prompt than this cut it
+_HEAD_TOKENS = 16  # prompts differ within their first 16 tokens; what is cached up to there is not their text
 _END_TOKEN_REASONS = frozenset({"stop", "end_turn", "stop_sequence", "eos_token", "tool_calls", "tool_use"})
 _LENGTH_REASONS = frozenset({"length", "max_tokens"})
 
@@ -30,7 +31,8 @@ def fill(
 ) -> Failure | None:
     """Write outcome, marks (ms after `t0_ns`), tokens, rates and flags; return the failure, None for a success.
 
-    `sent_ms`, `scheduled_ms`, `max_tokens`, `target_tokens` and `bos_tokens` are used where the caller has set them.
+    `sent_ms`, `scheduled_ms`, `max_tokens`, `target_tokens`, `bos_tokens` and `overhead_tokens` are used where the
+    caller has set them.
     `ignore_eos` says that exactly `max_tokens` were asked for; `now` is needed for a Retry-After date.
     """
     parser.end(end.at_ns, end.how)
@@ -136,7 +138,7 @@ def _flags(record: Record, answer: Answer, ignore_eos: bool) -> list[str]:
         Flag.PROMPT_TRUNCATED: answer.prompt_tokens
         and record.target_tokens
         and answer.prompt_tokens < _TRUNCATED_SHARE * record.target_tokens,
-        Flag.PREFIX_CACHE_HIT: answer.cached_tokens,
+        Flag.PREFIX_CACHE_HIT: _cache_hit(record),
         Flag.HIT_MAX_TOKENS: ok and _hit_max_tokens(record),
     }
     return [flag.value for flag, holds in cases.items() if holds]
@@ -159,6 +161,12 @@ def _several_tokens(record: Record, answer: Answer) -> bool:
 def _hidden_reasoning(answer: Answer) -> bool:
     """The server counts reasoning it did not stream: its token count says nothing about the visible pace."""
     return bool(answer.reasoning_tokens) and answer.reasoning_chars == 0
+
+
+def _cache_hit(record: Record) -> bool:
+    """More of the prompt came from a cache than every prompt of this server has in common."""
+    common = 0 if record.overhead_tokens is None else record.overhead_tokens + _HEAD_TOKENS
+    return (record.cached_tokens or 0) > common
 
 
 def _below(count: int | None, limit: int | None) -> bool:

@@ -24,6 +24,8 @@ RULES = {
     "tpot": "(last_token_ms - ttft_ms) / (output_tokens - tokens of the first event); null below two tokens",
     "itl": "gaps between token events; percentiles are withheld under the flags bursty and tokens_per_event_gt_1",
     "unit_price": "ttft_ms / (prompt_tokens - bos_tokens - cached_tokens)",
+    "prefix_cache_hit": "cached_tokens above overhead_tokens + 16: more than template, BOS and the 16 tokens in which "
+    "prompts differ; any cached token where overhead_tokens is null",
     "output_tokens": "the last usage of the server, else the tokenizer, else token events; never the value asked for",
     "success": "HTTP 200, at least one token event, and finish_reason, [DONE], message_stop or done:true",
     "percentiles": "nearest-rank over outcome ok and phase measure, per cell; failures stand beside them",

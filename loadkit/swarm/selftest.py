@@ -91,6 +91,7 @@ def _request(
 def _server_late(client: httpx.Client, root: str) -> float | None:
     """How late the server was against its own schedule (p99, ms), where it says so."""
     answer = client.get(f"{root}/sim/stats")
-    if answer.status_code != 200:
+    try:
+        return answer.json()["late_ms"]["p99"] if answer.status_code == 200 else None
+    except (ValueError, KeyError, TypeError):
         return None
-    return (answer.json().get("late_ms") or {}).get("p99")

@@ -22,18 +22,18 @@ from loadkit.prompt.prompt import Prompt, escape, text_sha256
 from loadkit.protocol import PROTOCOLS
 from loadkit.record.names import Outcome
 from loadkit.record.record import Record
-from loadkit.target.control import ModelFacts, list_models
+from loadkit.target.control import ModelFacts, list_models, one_line
 from loadkit.target.counting import Counting, Ping, choose_counter
 
 PING = "Reply with one short sentence: is this line working?"
 PING_OUTPUT = 16
 LONG_PING_WORDS = 700  # about 1K tokens in the vocabularies in use
-# Faults of the target that no longer prompt and no waiting would cure.
+WRONG_METHOD = (405, 501)  # a server that takes no POST here is not the API
+# Outcomes that say something of the place or the key, and nothing of the model.
+NOT_OF_THE_MODEL = frozenset({Outcome.AUTH, Outcome.FORBIDDEN, Outcome.NOT_FOUND, Outcome.BAD_RESPONSE_SHAPE})
 ADVICE: dict[Outcome, str] = {
-    Outcome.AUTH: "check the key",
     Outcome.FORBIDDEN: "check what the key may use",
     Outcome.NOT_FOUND: "check the base URL and the protocol",
-    Outcome.MODEL_NOT_FOUND: "check the model name",
     Outcome.BAD_RESPONSE_SHAPE: "check the base URL and the protocol: this is not the answer of such an API",
 }
 
@@ -71,8 +71,10 @@ def check(
     """
     listed = list_models(client, endpoint) if ping or endpoint.model is None else None
     say(f"base URL: {url_for(endpoint, PROTOCOLS[endpoint.protocol].path)}")
-    endpoint = replace(endpoint, model=_model(endpoint, listed))
-    say(f"model: {endpoint.model}" + ("" if listed is None else f" (the server lists {len(listed)})"))
+    if not endpoint.model and not listed and ping:
+        _judge_unnamed(endpoint, _send(endpoint, key, environ, PING))
+    endpoint = replace(endpoint, model=_model(endpoint, listed or []))
+    say(f"model: {one_line(endpoint.model or '')} {_standing(endpoint.model, listed)}")
     known = next((facts for facts in listed or [] if facts.id == endpoint.model), None)
     texts = [PING, _long_ping(known, endpoint)] if ping else []
     records = []
@@ -84,17 +86,27 @@ def check(
     return Check(endpoint, counting, listed or [], records)
 
 
-def _model(endpoint: Endpoint, listed: list[ModelFacts] | None) -> str:
+def _model(endpoint: Endpoint, listed: list[ModelFacts]) -> str:
     """The model asked for, else the only one listed."""
     if endpoint.model:
         return endpoint.model
-    names = [facts.id for facts in listed or []]
-    if len(names) == 1:
-        return names[0]
-    if names:
-        shown = ", ".join(names[:20]) + (" …" if len(names) > 20 else "")
-        raise ConfigError(f"{endpoint.host} lists {len(names)} models, name one with --model: {shown}")
+    if len(listed) == 1:
+        return listed[0].id
+    if listed:
+        raise ConfigError(f"{endpoint.host} lists {len(listed)} models, name one with --model: {_names(listed)}")
     raise ConfigError(f"{endpoint.host} lists no models: name one with --model")
+
+
+def _standing(model: str | None, listed: list[ModelFacts] | None) -> str:
+    """Where a model stands in the server's list; one that is not in it may still be an alias."""
+    if not listed:
+        return "(the server lists none)"
+    found = any(facts.id == model for facts in listed)
+    return f"(the server lists {len(listed)})" if found else f"(not among the {len(listed)} the server lists)"
+
+
+def _names(listed: list[ModelFacts]) -> str:
+    return ", ".join(one_line(facts.id, 100) for facts in listed[:20]) + (" …" if len(listed) > 20 else "")
 
 
 def _long_ping(known: ModelFacts | None, endpoint: Endpoint) -> str:
@@ -130,12 +142,31 @@ def _judge(endpoint: Endpoint, record: Record, listed: list[ModelFacts], *, shor
         return
     which = "a short ping" if short else "a prompt of about 1K tokens (a shorter one was answered)"
     status = f" HTTP {record.http_status}" if record.http_status else ""
-    advice = ADVICE.get(outcome, f"see `loadkit explain {outcome}`")
-    if outcome is Outcome.MODEL_NOT_FOUND and listed:
-        advice += f"; it lists {', '.join(facts.id for facts in listed[:20])}"
-    said = f": {record.error_message}" if record.error_message else ""
+    said = f": {one_line(record.error_message)}" if record.error_message else ""
     url = url_for(endpoint, PROTOCOLS[endpoint.protocol].path)
+    advice = _advice(endpoint, outcome, record.http_status or 0, listed)
     raise TargetError(f"{url} answered {which} with {outcome}{status}{said}; {advice}", outcome)
+
+
+def _judge_unnamed(endpoint: Endpoint, record: Record) -> None:
+    """A request without a model still shows whether base URL and key are right; any other complaint is about that."""
+    status = record.http_status or 0  # 0: no answer at all
+    if record.outcome in NOT_OF_THE_MODEL or status in WRONG_METHOD or status < 400:
+        _judge(endpoint, record, [], short=True)
+
+
+def _advice(endpoint: Endpoint, outcome: Outcome, status: int, listed: list[ModelFacts]) -> str:
+    """What to change about it."""
+    if outcome is Outcome.MODEL_NOT_FOUND:
+        return "check the model name" + (f"; it lists {_names(listed)}" if listed else "")
+    if outcome is Outcome.AUTH:
+        key = endpoint.key_env
+        return f"check the key in {key}" if key else "set LOADKIT_API_KEY, or key_env in endpoints.toml"
+    if 300 <= status < 400:
+        return "the server redirects: give the base URL it redirects to (often the same with https)"
+    if status in WRONG_METHOD:
+        outcome = Outcome.NOT_FOUND
+    return ADVICE.get(outcome, f"see `loadkit explain {outcome}`")
 
 
 def _counting(

@@ -1,6 +1,8 @@
 """The control client: calls that are not measured, such as listing models or counting tokens."""
 
-from collections.abc import Mapping
+import json
+import time
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -8,15 +10,17 @@ import httpx
 
 from loadkit.call.choose import proxy_for
 from loadkit.call.faults import connecting
+from loadkit.call.tls import shared_context
 from loadkit.plan.endpoint import Endpoint, url_for
 from loadkit.plan.errors import TargetError
 from loadkit.protocol import PROTOCOLS, classify
 from loadkit.record.names import Outcome
 
-TIMEOUT = httpx.Timeout(30.0, connect=10.0)
+ANSWER_S = 30.0  # for one answer of the control client, whole
+MAX_LISTING = 8 * 1024 * 1024  # bytes read of a list of models; a gateway with every model there is sends one
 LISTING = {"ollama": "/api/tags", "anthropic": "/v1/models"}
-# A server that lists no models answers so; it may still generate.
-UNLISTED = frozenset({404, 405, 501})
+# Faults that leave no server to ask anything else of.
+_UNREACHABLE = (httpx.ConnectError, httpx.ConnectTimeout, httpx.ProxyError, httpx.InvalidURL, UnicodeError)
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,38 +36,63 @@ def open_client(endpoint: Endpoint, key: str | None, environ: Mapping[str, str])
     """A client with the endpoint's headers and key. Connecting is tried twice more; nothing else is repeated."""
     headers = PROTOCOLS[endpoint.protocol].headers(key, endpoint.auth) | {"Accept": "application/json"}
     proxy = proxy_for(endpoint.base_url, environ)
-    transport = httpx.HTTPTransport(retries=2, proxy=proxy)
-    return httpx.Client(headers=headers | endpoint.headers, timeout=TIMEOUT, transport=transport, trust_env=False)
+    transport = httpx.HTTPTransport(verify=shared_context(), retries=2, proxy=proxy)
+    timeout = httpx.Timeout(ANSWER_S, connect=endpoint.timeouts.connect)
+    return httpx.Client(headers=headers | endpoint.headers, timeout=timeout, transport=transport, trust_env=False)
 
 
-def list_models(client: httpx.Client, endpoint: Endpoint) -> list[ModelFacts] | None:
-    """What GET /models lists; None where the server has no such route.
+def list_models(
+    client: httpx.Client, endpoint: Endpoint, *, now: Callable[[], float] = time.monotonic
+) -> list[ModelFacts] | None:
+    """What GET /models lists; None where the server gives no list, which says nothing about its other routes.
 
     Raises TargetError when the server cannot be reached or refuses the key: no later step could succeed.
     """
-    url = url_for(endpoint, LISTING.get(endpoint.protocol, "/models"))
     try:
-        response = client.get(url)
-    except httpx.HTTPError as error:
-        outcome = connecting(error, 0).outcome or Outcome.CONNECT_ERROR
-        raise TargetError(f"{endpoint.host} cannot be reached: {_said(error)}; check the base URL", outcome) from None
-    if response.status_code in UNLISTED:
+        status, headers, body = _get(client, url_for(endpoint, LISTING.get(endpoint.protocol, "/models")), now)
+    except _UNREACHABLE as error:
+        end = connecting(error, 0)
+        message = f"{endpoint.host} cannot be reached: {one_line(end.detail)}; check the base URL"
+        raise TargetError(message, end.outcome or Outcome.CONNECT_ERROR) from None
+    except httpx.HTTPError:
         return None
-    if response.status_code != 200:
-        failure = classify(response.status_code, list(response.headers.items()), response.content[:65536])
-        if failure.outcome in (Outcome.AUTH, Outcome.FORBIDDEN):
-            key = f"the key in {endpoint.key_env}" if endpoint.key_env else "a request without a key (set key_env)"
-            raise TargetError(f"{endpoint.host} refuses {key}: HTTP {response.status_code}", failure.outcome)
-        return None
-    return _models(response)
+    if status == 200:
+        return _models(body)
+    failure = classify(status, headers, body[:65536])
+    if failure.outcome is Outcome.AUTH:
+        raise TargetError(f"{endpoint.host} refuses {_asked_with(endpoint)}: HTTP {status}", failure.outcome)
+    return None
 
 
-def _models(response: httpx.Response) -> list[ModelFacts] | None:
+def one_line(text: str, limit: int = 800) -> str:
+    """Text from a server or a program as part of a line of ours: printable characters only, clipped."""
+    line = " ".join("".join(c if c.isprintable() else " " for c in text).split())
+    return line if len(line) <= limit else f"{line[: limit - 1]}…"
+
+
+def _asked_with(endpoint: Endpoint) -> str:
+    if endpoint.key_env:
+        return f"the key in {endpoint.key_env}"
+    return "a request without a key (set LOADKIT_API_KEY, or key_env in endpoints.toml)"
+
+
+def _get(client: httpx.Client, url: str, now: Callable[[], float]) -> tuple[int, list[tuple[str, str]], bytes]:
+    """Status, headers and body, both size and time bounded: what is beyond is not read."""
+    until, body = now() + ANSWER_S, bytearray()
+    with client.stream("GET", url) as response:
+        for piece in response.iter_bytes():
+            body += piece
+            if len(body) > MAX_LISTING or now() > until:
+                break
+        return response.status_code, response.headers.multi_items(), bytes(body)
+
+
+def _models(body: bytes) -> list[ModelFacts] | None:
     try:
-        body = response.json()
-    except ValueError:
+        document = json.loads(body)
+    except (ValueError, RecursionError):
         return None
-    rows = body.get("data") or body.get("models") if isinstance(body, dict) else None
+    rows = document.get("data") or document.get("models") if isinstance(document, dict) else None
     if not isinstance(rows, list):
         return None
     return [facts for row in rows if isinstance(row, dict) and (facts := _facts(row))]
@@ -79,8 +108,3 @@ def _facts(row: dict[str, Any]) -> ModelFacts | None:
     window = next((value for value in windows if type(value) is int and value > 0), None)
     bos = row.get("bos_tokens")
     return ModelFacts(name, window, bos if type(bos) is int else None)
-
-
-def _said(error: httpx.HTTPError) -> str:
-    """The reason in a few words; httpx wraps the operating system's own."""
-    return str(error) or type(error).__name__

@@ -17,12 +17,16 @@ GUESSED_OVERHEAD = 12
 
 @dataclass(frozen=True, slots=True)
 class Counting:
-    """A counter with what the server adds around a text, in tokens; `note` says how both were found."""
+    """A counter with what the server adds around a text, in tokens; `note` says how both were found.
+
+    `proven` False: no usage of the server stands behind it, so prompts are not called exact.
+    """
 
     counter: Counter
     overhead_tokens: int
     bos_tokens: int | None
     note: str
+    proven: bool = True
 
 
 Ping = tuple[str, int]
@@ -30,15 +34,16 @@ Ping = tuple[str, int]
 
 
 def choose_counter(client: httpx.Client, endpoint: Endpoint, pings: Sequence[Ping]) -> Counting:
-    """The server's own /tokenize where two pings prove it, else words at a calibrated price, else a guess."""
-    with contextlib.suppress(CountError, ValueError):
-        counter = ServerCounter(client, root_url_for(endpoint, "/tokenize"), endpoint.model)
-        return _proven(counter, pings)
-    with contextlib.suppress(ValueError):
-        return _calibrated(pings)
-    return Counting(
-        EstimateCounter(GUESSED_TOKENS_PER_WORD), GUESSED_OVERHEAD, None, "guessed: the server states no usage"
-    )
+    """The server's own /tokenize where the pings prove it, else words at a calibrated price, else a guess."""
+    if pings:
+        with contextlib.suppress(CountError, ValueError):
+            return _proven(ServerCounter(client, root_url_for(endpoint, "/tokenize"), endpoint.model), pings)
+    if len(pings) > 1:
+        with contextlib.suppress(ValueError):
+            return _calibrated(pings)
+    why = ("stated no prompt tokens", "stated the prompt tokens of one request only", "counted two texts alike")
+    note = f"guessed: the server {why[min(len(pings), 2)]}"
+    return Counting(EstimateCounter(GUESSED_TOKENS_PER_WORD), GUESSED_OVERHEAD, None, note)
 
 
 def _proven(counter: Counter, pings: Sequence[Ping]) -> Counting:
@@ -50,8 +55,6 @@ def _proven(counter: Counter, pings: Sequence[Ping]) -> Counting:
 
 
 def _calibrated(pings: Sequence[Ping]) -> Counting:
-    if len(pings) < 2:
-        raise ValueError("two pings are needed")
     (short, cheap), (long, dear) = pings[0], pings[-1]
     line = calibrate([words(short), words(long)], [cheap, dear])
     note = f"estimate: {line.tokens_per_word:.3f} tokens per word from two pings"

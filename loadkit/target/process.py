@@ -1,4 +1,4 @@
-"""Start, watch and stop a target that runs as its own process on this machine.
+"""Start and stop a target that runs as its own process on this machine.
 
 The process runs at nice 19, so that its arithmetic never takes the processor from the clock that measures it. It says
 on its first line of standard output, as JSON, where it listens; it ends when its standard input closes, so that a
@@ -11,13 +11,15 @@ import os
 import select
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass
+from typing import IO, Any
 
 from loadkit.plan.errors import TargetError
 from loadkit.record.names import Outcome
+from loadkit.target.control import one_line
 
 NICE = 19
 STOP_S = 5.0
@@ -29,50 +31,15 @@ class Running:
 
     url: str
     facts: dict[str, Any]
-    process: subprocess.Popen[bytes] | None = None
-    log: list[str] = field(default_factory=list)
-
-    def alive(self) -> bool:
-        """True while the process runs; a target that is not ours to start counts as alive."""
-        return self.process is None or self.process.poll() is None
+    process: subprocess.Popen[bytes]
 
     def stop(self) -> None:
         """End the process: TERM, then KILL after STOP_S seconds. A second call does nothing."""
-        if self.process is None or self.process.poll() is not None:
-            return
-        self.process.terminate()
-        try:
-            self.process.wait(STOP_S)
-        except subprocess.TimeoutExpired:
-            self.process.kill()
-            self.process.wait()
-        for pipe in (self.process.stdin, self.process.stdout):
-            if pipe is not None:
-                with contextlib.suppress(OSError):
-                    pipe.close()
-
-
-def _be_nice() -> None:
-    """Nice 19 and, where the system knows it, the idle class: a waking client then preempts at once, not at a tick."""
-    with contextlib.suppress(OSError):
-        os.setpriority(os.PRIO_PROCESS, 0, NICE)
-    with contextlib.suppress(OSError, AttributeError):
-        os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
-
-
-def _first_line(process: subprocess.Popen[bytes], until: float, now: Callable[[], float]) -> bytes:
-    """The ready line, or what came of it before the process ended or the time was over."""
-    assert process.stdout is not None
-    line = b""
-    descriptor = process.stdout.fileno()
-    while not line.endswith(b"\n") and now() < until:
-        ready, _, _ = select.select([descriptor], [], [], min(0.2, max(0.0, until - now())))
-        if ready:
-            byte = os.read(descriptor, 4096)
-            if not byte:
-                break
-            line += byte
-    return line
+        if self.process.poll() is None:
+            self.process.terminate()
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self.process.wait(STOP_S)
+        _end(self.process)
 
 
 def start(
@@ -87,35 +54,79 @@ def start(
 
     Raises TargetError with the last line of its standard error when it does not come up in timeout_s seconds.
     """
-    log = _log_file()
-    process = subprocess.Popen(
-        [sys.executable, "-m", module, "serve", *arguments, "--stdin-guard"],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=log,
-        bufsize=0,
-        # A Ctrl-C in the terminal reaches the whole foreground group, and the target must outlive the drain. Not a
-        # session of its own: schedulers that group by session would then weigh the nice value inside it only.
-        process_group=0,
-        preexec_fn=_be_nice if background else None,
-    )
-    line = _first_line(process, now() + timeout_s, now)
+    # Its standard error goes to an unnamed file, which is read only when it fails to start.
+    with tempfile.TemporaryFile() as log:
+        process = subprocess.Popen(
+            [sys.executable, "-m", module, "serve", *arguments, "--stdin-guard"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=log,
+            bufsize=0,
+            # A Ctrl-C in the terminal reaches the whole foreground group, and the target must outlive the drain. Not
+            # a session of its own: schedulers that group by session would then weigh the nice value inside it only.
+            process_group=0,
+            preexec_fn=_be_nice if background else None,
+        )
+        ready = None
+        try:
+            ready = _ready(_first_line(process, now() + timeout_s, now))
+        finally:  # also when Ctrl-C comes while we wait
+            if ready is None:
+                ended = process.poll() is not None
+                _end(process)
+        if ready is None:
+            silent = f"exit code {process.returncode}" if ended else f"no ready line within {timeout_s:.0f} s"
+            raise TargetError(f"{module} did not start: {_last_line(log) or silent}", Outcome.CONNECT_ERROR)
+        return Running(ready["url"], ready, process)
+
+
+def _be_nice() -> None:
+    """Nice 19 and, where the system knows it, the idle class: a waking client then preempts at once, not at a tick."""
+    with contextlib.suppress(OSError):
+        os.setpriority(os.PRIO_PROCESS, 0, NICE)
+    with contextlib.suppress(OSError, AttributeError):
+        os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
+
+
+def _first_line(process: subprocess.Popen[bytes], until: float, now: Callable[[], float]) -> bytes:
+    """The ready line, or what came of it before the process ended or the time was over."""
+    assert process.stdout is not None
+    text = b""
+    descriptor = process.stdout.fileno()
+    while b"\n" not in text and now() < until:
+        readable, _, _ = select.select([descriptor], [], [], min(0.2, max(0.0, until - now())))
+        if readable:
+            piece = os.read(descriptor, 4096)
+            if not piece:
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    process.wait(STOP_S)
+                break
+            text += piece
+    return text.partition(b"\n")[0]
+
+
+def _ready(line: bytes) -> dict[str, Any] | None:
+    """The facts of a ready line: at least where it listens and the model it serves."""
     try:
-        ready = json.loads(line)
-        return Running(url=ready["url"], facts=ready, process=process)
-    except (ValueError, KeyError, TypeError):
+        facts = json.loads(line)
+    except ValueError:
+        return None
+    known = isinstance(facts, dict) and all(isinstance(facts.get(name), str) for name in ("url", "model"))
+    return facts if known else None
+
+
+def _last_line(log: IO[bytes]) -> str:
+    log.seek(0)
+    lines = log.read().decode("utf-8", "replace").strip().splitlines()
+    return one_line(lines[-1]) if lines else ""
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """Kill it if it still runs, and close our ends of its pipes."""
+    if process.poll() is None:
         process.kill()
         process.wait()
-        log.seek(0)
-        said = log.read().decode("utf-8", "replace").strip().splitlines()
-        reason = said[-1] if said else f"no ready line within {timeout_s:.0f} s"
-        raise TargetError(f"{module} did not start: {reason}", Outcome.CONNECT_ERROR) from None
-    finally:
-        log.close()
-
-
-def _log_file() -> Any:
-    """Where the target's standard error goes: an unnamed file, read only when it fails to start."""
-    import tempfile
-
-    return tempfile.TemporaryFile()
+    for pipe in (process.stdin, process.stdout):
+        if pipe is not None:
+            with contextlib.suppress(OSError):
+                pipe.close()

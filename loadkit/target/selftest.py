@@ -8,7 +8,7 @@ ns of one clock.
 import json
 import os
 import platform
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -58,20 +58,38 @@ class ErrorBars:
 
 def fetch_truth(client: httpx.Client, root: str) -> dict[str, Truth]:
     """The truth by request id. Raises ValueError with one line when the server at root is no truth server."""
-    answer = client.get(f"{root}/sim/truth")
-    if answer.status_code == 200:
-        rows = [(row["request_id"], row["received_ns"], row["event_ns"]) for row in answer.json()["requests"]]
-    else:
-        answer = client.get(f"{root}/requests.jsonl", params={"times": 1})
-        if answer.status_code != 200:
-            raise ValueError(f"{root} is no truth server: it answers neither /sim/truth nor /requests.jsonl")
-        lines = (json.loads(line) for line in answer.text.splitlines() if line.strip())
-        rows = [(row["rid"], row["t_recv"], row.get("ts") or []) for row in lines]
-    return {
-        request_id: Truth(ms(received, times[0]), itl_ms([at / 1e6 for at in times]))
-        for request_id, received, times in rows
-        if request_id and times
-    }
+    for path, rows_of in _TRUTHS.items():
+        answer = client.get(root + path)
+        try:
+            rows = list(rows_of(answer.text)) if answer.status_code == 200 else []
+        except (ValueError, KeyError, TypeError):
+            continue
+        if rows:
+            return {
+                request_id: Truth(ms(received, times[0]), itl_ms([at / 1e6 for at in times]))
+                for request_id, received, times in rows
+                if request_id and times
+            }
+    raise ValueError(f"{root} is no truth server: it tells no request at {' or '.join(_TRUTHS)}")
+
+
+_Row = tuple[str, int, list[int]]
+"""Request id, receipt and event times, ns."""
+
+
+def _of_simulator(text: str) -> Iterable[_Row]:
+    return ((row["request_id"], row["received_ns"], row["event_ns"]) for row in json.loads(text)["requests"])
+
+
+def _of_lines(text: str) -> Iterable[_Row]:
+    rows = (json.loads(line) for line in text.splitlines() if line.strip())
+    return ((row["rid"], row["t_recv"], row.get("ts") or []) for row in rows)
+
+
+_TRUTHS: dict[str, Callable[[str], Iterable[_Row]]] = {
+    "/sim/truth": _of_simulator,
+    "/requests.jsonl?times=1": _of_lines,
+}
 
 
 def error_bars(

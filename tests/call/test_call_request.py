@@ -49,6 +49,7 @@ class Scripted:
     """A transport that tells its sink scripted exchanges: (status, headers, [(ms after t0, body bytes)], end)."""
 
     name = "scripted"
+    proxied = False
 
     def __init__(self, clock, *exchanges, connect_ms=None):
         self.clock = clock

@@ -1,4 +1,4 @@
-"""Streams and error answers seen in the field, with the right record for each."""
+"""Streams and error answers seen in the field, with the right record for each. cases.py maps their names to ours."""
 
 from typing import Any
 
@@ -6,46 +6,13 @@ import pytest
 
 from loadkit.protocol import PROTOCOLS, classify, replay
 
-# How the names of streams.json read as record fields.
-FIELDS = {
-    "ttft_ms": "ttft_ms",
-    "ttft_content_ms": "ttft_content_ms",
-    "tpot_ms": "tpot_ms",
-    "itl_chunk_ms": "itl_ms",
-    "output_tokens": "output_tokens",
-    "output_tokens_source": "output_tokens_source",
-    "prompt_tokens": "prompt_tokens",
-    "cached_tokens": "cached_tokens",
-    "reasoning_tokens": "reasoning_tokens",
-    "finish_reason": "finish_reason",
-    "n_token_events": "token_events",
-    "token_events": "token_events",
-    "limit_tokens": "limit_tokens",
-    "requested_tokens": "requested_tokens",
-    "e2e_ms": "e2e_ms",
-}
-# What a case says about its request.
-REQUEST = {"max_tokens": "max_tokens", "intended_prompt_tokens": "target_tokens"}
-# Where the source defines a value otherwise than we do, our definition stands.
-OUTCOMES = {
-    # An error after a token is a stream_error whatever its class; before a token it is classified.
-    "P31-a Error object inside an HTTP 200 stream": "stream_error",
-    # A 404 that names the model has an outcome of its own.
-    "P47-f 503/529: warming up, shedding, or in-stream": "model_not_found",
-}
-# Its end-to-end time ends at [DONE]; ours at the last token, and the end of the stream is `done_ms`.
-END_TO_END = {"P30-a Socket left open after [DONE]; odd endings": "done_ms"}
-
 
 @pytest.fixture
-def record(case: dict[str, Any], reads_of) -> dict[str, Any]:
+def record(case: dict[str, Any], cases, reads_of) -> dict[str, Any]:
     """The record of a case."""
-    request = case.get("request", {})
-    known = {REQUEST[key]: value for key, value in request.items() if key in REQUEST}
-    end, ignore_eos = case.get("end"), request.get("ignore_eos", False)
-    reads = reads_of(case)
-    options = {"known": known, "ignore_eos": ignore_eos, "now": case.get("now")}
-    return replay("openai-chat", reads, end, case["status"], case["headers"], **options)
+    options = {"known": cases.known_of(case), "now": case.get("now")}
+    options["ignore_eos"] = case.get("request", {}).get("ignore_eos", False)
+    return replay("openai-chat", reads_of(case), case.get("end"), case["status"], case["headers"], **options)
 
 
 @pytest.fixture
@@ -60,30 +27,20 @@ def answer(case: dict[str, Any], reads_of):
     return parser.answer
 
 
-def test_record_of_every_case(case, record):
-    """Each number of the right answer is the record's, under the name the tables above give it."""
+def test_record_of_every_case(case, cases, record):
+    """Each number of the right answer is the record's, under the name the tables give it."""
     expect = case["expect"]
     for name, value in expect.items():
-        field = END_TO_END.get(case["name"], "e2e_ms") if name == "e2e_ms" else FIELDS.get(name)
+        field = cases.field_of(case, name)
         if field is not None:
             assert record[field] == (pytest.approx(value) if isinstance(value, float) else value), name
     if "flag" in expect:
         assert expect["flag"] in record["flags"]
 
 
-def test_outcome_of_every_case(case, record):
+def test_outcome_of_every_case(case, cases, record):
     """Success and failure, and the class of a failure, are as the case says."""
-    expect = case["expect"]
-    if case["name"] in OUTCOMES:
-        assert record["outcome"] == OUTCOMES[case["name"]]
-    elif "error_class" in expect or "any_of_error_class" in expect:
-        assert record["outcome"] == (expect.get("error_class") or expect["any_of_error_class"][0])
-    elif expect.get("outcome") == "error":
-        assert record["outcome"] != "ok"
-    elif "outcome" in expect:
-        assert record["outcome"] == expect["outcome"]
-    if "counts_in_latency" in expect:
-        assert (record["outcome"] == "ok") is expect["counts_in_latency"]
+    assert cases.right_outcome(case, record["outcome"])
 
 
 def test_text_and_framing_of_every_case(case, answer):
@@ -110,8 +67,6 @@ def test_retry_advice_of_every_case(case, reads_of, answer):
             assert getattr(failure, name) == expect[name], name
 
 
-def test_every_expectation_is_looked_at(case):
+def test_every_expectation_is_looked_at(case, cases):
     """No name in a right answer goes unread by the tests above."""
-    others = {"outcome", "error_class", "any_of_error_class", "counts_in_latency", "flag", "content", "reasoning"}
-    others |= {"malformed", "saw_done", "retryable", "retry_after_s", "hint"}
-    assert set(case["expect"]) <= others | set(FIELDS)
+    assert {name for name in case["expect"] if cases.field_of(case, name) is None} <= cases.OTHERS
