@@ -88,7 +88,11 @@ EXPLANATIONS: dict[str, tuple[str, ...]] = {
         "the certificate: expired, another name, or a private authority (SSL_CERT_FILE)",
         "the clock of this machine",
     ),
-    "proxy_error": ("HTTP_PROXY, HTTPS_PROXY and NO_PROXY in this process", "the proxy's own log and login"),
+    "proxy_error": (
+        "HTTP_PROXY, HTTPS_PROXY, ALL_PROXY and NO_PROXY in this process; error_message names the one that was used",
+        "does the server need the proxy at all: try --no-proxy",
+        "the proxy's own log and login",
+    ),
     "connect_timeout": (
         "packets are dropped: firewall, security group, wrong address",
         "the server's accept queue is full at this concurrency",
@@ -169,7 +173,7 @@ EXPLANATIONS: dict[str, tuple[str, ...]] = {
         "TTFT of this request belongs to a shorter prompt",
     ),
     "prefix_cache_hit": (
-        "part of the prompt came from a cache: TTFT is too good for the length",
+        "wanted under --shared-prefix; otherwise part of the prompt came from a cache: TTFT is too good for the length",
         "the server caches across requests, and these prompts were sent before (same seed)",
         "unit price is per uncached token; use another --seed or switch the cache off",
     ),
@@ -198,6 +202,18 @@ EXPLANATIONS: dict[str, tuple[str, ...]] = {
     ),
 }
 
+# Faults of a configuration, found before anything is sent: they stand in messages, never in records.
+CONFIGURATION: dict[str, tuple[str, ...]] = {
+    "endpoint_style_mix": (
+        "the key's variable belongs to one style (ANTHROPIC_*, OPENAI_*) and `protocol` to the other; a server answers "
+        "such a request with 401, as if the key were wrong",
+        "export this endpoint's key under a name of its own, such as LAB_API_KEY, and name it in key_env",
+        "or change `protocol`: anthropic goes to /v1/messages with x-api-key, openai-chat to /chat/completions with "
+        "Authorization: Bearer",
+        "for one key, path, header and model alias can all differ between two tools: compare `loadkit curl` of both",
+    ),
+}
+
 STATUS_CODES: dict[str, str] = {
     "400": "bad_request",
     "401": "auth",
@@ -214,7 +230,9 @@ STATUS_CODES: dict[str, str] = {
 
 
 def explain(name: str | None = None) -> tuple[str, ...]:
-    """Causes of an outcome, flag or HTTP status in the order to check them; without a name, the fixed first checks.
+    """Causes of an outcome, flag, HTTP status or configuration fault, in the order to check them.
+
+    Without a name: the fixed first checks.
 
     Raises ValueError with one line for an unknown name.
     """
@@ -222,8 +240,9 @@ def explain(name: str | None = None) -> tuple[str, ...]:
         return CHECK_ORDER
     wanted = name.strip().lower().replace("-", "_")
     wanted = STATUS_CODES.get(wanted, wanted)
-    if wanted in EXPLANATIONS:
-        return EXPLANATIONS[wanted]
-    near = get_close_matches(wanted, EXPLANATIONS, n=1)
-    hint = f"; did you mean {near[0]}?" if near else f"; one of: {' '.join(EXPLANATIONS)}"
+    known = EXPLANATIONS | CONFIGURATION
+    if wanted in known:
+        return known[wanted]
+    near = get_close_matches(wanted, known, n=1)
+    hint = f"; did you mean {near[0]}?" if near else f"; one of: {' '.join(known)}"
     raise ValueError(f"no outcome, flag or status code is called {name!r}{hint}")

@@ -9,7 +9,7 @@ histogram on the wire), `cpu` (share of a core), `users_planned` and `users_live
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from loadkit.analysis.reading import names, number
@@ -29,6 +29,7 @@ class Health:
 
     def __init__(self, manifest: Mapping[str, Any], telemetry: Iterable[Mapping[str, Any]]) -> None:
         self.saturated = False  # a cell asked for so far was invalid because of the load generator
+        self._suspect_flags = _suspect_flags(manifest)
         self._judged: dict[str, list[Validity]] = defaultdict(list)
         for visit in _visits(manifest):
             if verdict := _verdict(visit.get("validity")):
@@ -41,15 +42,15 @@ class Health:
     def of(self, stratum: Stratum, cell: Mapping[str, Any]) -> Validity:
         """The verdict on one cell of the summary, with every reason that was found."""
         if judged := self._judged.get(cell["cell"]):
-            return worst(*judged, *of_requests(cell))
+            return worst(*judged, *of_requests(cell, self._suspect_flags))
         itl = (cell["itl_ms"] or cell["tpot_ms"] or {}).get("p50")
         rows = self._inside(stratum, ROW_SECONDS)
         if not rows:
-            return worst(_lag_bound(stratum, itl), *of_requests(cell))
+            return worst(_lag_bound(stratum, itl), *of_requests(cell, self._suspect_flags))
         workers = _by_worker(rows)
         health = [client_health(_lag_p99(mine), itl, _mean(mine, "cpu")) for mine in workers.values()]
         self.saturated |= any(verdict.status == "invalid" for verdict in health)
-        return worst(*health, *self._users(stratum), *of_requests(cell))
+        return worst(*health, *self._users(stratum), *of_requests(cell, self._suspect_flags))
 
     def _inside(self, stratum: Stratum, reach_s: float) -> list[Mapping[str, Any]]:
         """The rows inside the measured windows of the cell, or up to reach_s after them."""
@@ -72,11 +73,11 @@ class Health:
         return verdicts
 
 
-def of_requests(cell: Mapping[str, Any]) -> list[Validity]:
+def of_requests(cell: Mapping[str, Any], suspect_flags: Sequence[Flag] = SUSPECT_FLAGS) -> list[Validity]:
     """What the requests of a cell say against it: flags, and fewer streams in flight than planned."""
     found = [
         Validity("suspect", [f"{cell['flags'][flag.value]} of {cell['n']} requests carry {flag.value}"])
-        for flag in SUSPECT_FLAGS
+        for flag in suspect_flags
         if flag.value in cell["flags"]
     ]
     peak, planned = cell["peak_in_flight"], cell["concurrency"]
@@ -122,6 +123,13 @@ def _lag_p99(rows: Iterable[Mapping[str, Any]]) -> float | None:
 def _mean(rows: Iterable[Mapping[str, Any]], name: str) -> float | None:
     values = [value for row in rows if (value := number(row, name)) is not None]
     return sum(values) / len(values) if values else None
+
+
+def _suspect_flags(manifest: Mapping[str, Any]) -> tuple[Flag, ...]:
+    """Flags that make a cell suspect; cache hits are what a run with a shared prefix wants to see."""
+    plan = manifest.get("plan")
+    wanted = Flag.PREFIX_CACHE_HIT if isinstance(plan, Mapping) and number(plan, "shared_prefix") else None
+    return tuple(flag for flag in SUSPECT_FLAGS if flag is not wanted)
 
 
 def _visits(manifest: Mapping[str, Any]) -> list[Mapping[str, Any]]:

@@ -21,6 +21,9 @@ from loadkit.record.names import Flag, Outcome
 from loadkit.record.record import Record
 from loadkit.record.redact import Redactor
 
+# Text of the server that goes into a record: it may hold our key, which a server or gateway echoed.
+_SAID = ("error_code", "error_type", "response_id", "response_model", "fingerprint", "finish_reason")
+
 
 class Counter(Protocol):
     """Counts the streams in flight in this process."""
@@ -279,6 +282,10 @@ class _Request:
         if record.error_message is not None:
             coding = f"content-encoding is {attempt.compression}, not identity; " if attempt.compression else ""
             record.error_message = self._redactor.error(coding + record.error_message)
+        for name in _SAID:
+            said = getattr(record, name)
+            if said is not None:
+                setattr(record, name, self._redactor.text(said))
         if record.ttft_ms is not None:
             record.ttft_first_attempt_ms = record.ttft_ms + timing.ms(self._first_ns, t0)
         if self._attempts:

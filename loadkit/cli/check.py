@@ -3,13 +3,16 @@
 import argparse
 import os
 import sys
+from functools import partial
 from pathlib import Path
 
+from loadkit.call.choose import without_proxies
 from loadkit.plan.options import add_options, resolve
 from loadkit.record.names import ExitCode
 from loadkit.target import table
-from loadkit.target.check import check
+from loadkit.target.check import check, long_ping, send
 from loadkit.target.control import open_client
+from loadkit.target.findings import cache, described
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -20,16 +23,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def main(args: argparse.Namespace) -> int:
     """Print each finding as it is made."""
     request = resolve(args, os.environ, Path.cwd())
+    environ = os.environ if request.plan.proxy else without_proxies(os.environ)
     for warning in request.warnings:
         print(f"warning: {warning}", file=sys.stderr)
-    target = table.start(request, os.environ, Path.cwd())
+    target = table.start(request, environ, Path.cwd())
     try:
-        key = target.endpoint.key(os.environ)
-        with open_client(target.endpoint, key, os.environ) as client:
-            found = check(client, target.endpoint, key, os.environ, say=print)
+        key = target.endpoint.key(environ)
+        with open_client(target.endpoint, key, environ) as client:
+            found = check(client, target.endpoint, key, environ, tokenizer=request.plan.tokenizer, say=print)
+        print(f"window: {found.window or 'not stated'}")
+        print("\n".join(described(found.pings[0])))
+        text = long_ping(found.window)
+        again = partial(send, found.endpoint, key, environ, text)
+        print(cache(found.pings[-1], again, found.counting.overhead_tokens))
     finally:
         target.stop()
-    ping = found.pings[0]
-    print(f"window: {found.window or 'not stated'}")
-    print(f"streaming: {'no' if ping.ttft_ms is None else f'yes, first token after {ping.ttft_ms:.0f} ms'}")
     return ExitCode.COMPLETE

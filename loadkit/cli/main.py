@@ -16,6 +16,8 @@ from loadkit.record.names import ExitCode
 VERBS = {
     "run": "run a ladder of context lengths and concurrencies against a target",
     "check": "find out whether a target answers, before loading it",
+    "curl": "print the curl command of a request, without its key",
+    "endpoints": "list the endpoints there are, or import other tools' files",
     "report": "print and write the report of a run folder again",
     "explain": "print the causes of an outcome or a flag, in checking order",
     "engine": "serve the NumPy engine",

@@ -31,12 +31,13 @@ def main(args: argparse.Namespace) -> int:
     from loadkit.report.finish import finish
     from loadkit.swarm.prepare import prepare
     from loadkit.swarm.progress import Progress
+    from loadkit.swarm.signals import interruptible
 
-    session = prepare(request, os.environ, Path.cwd(), say)
-    run_local(session, Progress(session.plan, sys.stderr), say)
-    if session.fault:
-        say(f"loadkit: {session.fault}")
-    return finish(session.folder.path)["exit_code"]
+    with interruptible():
+        session = prepare(request, os.environ, Path.cwd(), say)
+    code = run_local(session, Progress(session.plan, sys.stderr), say, finish)
+    assert code is not None
+    return code
 
 
 def say(line: str) -> None:

@@ -37,6 +37,7 @@ def _split(url: str) -> SplitResult:
     try:
         parts = urlsplit(url)
         host, _ = parts.hostname, parts.port
+        (host or "").encode("idna")  # what no name server could be asked for is a fault of the URL
     except ValueError:
         raise ConfigError(
             f"the base URL {shown} has a host or port that cannot be read: write http://HOST:PORT"

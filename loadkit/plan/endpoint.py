@@ -156,6 +156,11 @@ class Endpoint:
         """Whether it names a place for a key."""
         return bool(self.key_env or self.key_file)
 
+    @property
+    def key_place(self) -> str | None:
+        """Where the key is, for messages: its variable or its file; None where there is none."""
+        return f"key_file {self.key_file}" if self.key_file else self.key_env
+
     def key(self, environ: Mapping[str, str]) -> str | None:
         """The key, checked; None where auth is none. ConfigError names the variable or file, never the value."""
         if self.key_file:

@@ -49,7 +49,9 @@ def convert(text: str, source: str, name: str | None = None) -> Imported:
     found = _claude(document) or _codex(document, notes) or _provider(document) or _plain(document)
     if not found:
         raise ConfigError(f"{source}: is none of the files that can be imported: {_ACCEPTED}")
-    if name is not None and len(found) == 1:
+    if name is not None:
+        if len(found) > 1:
+            raise ConfigError(f"{source}: has {len(found)} endpoints with names of their own: leave --name out")
         found[0].name = name
     moved: list[tuple[str, str]] = []
     blocks = [_block(item, source, moved, notes) for item in _named_apart(found)]

@@ -63,7 +63,7 @@ def choose_heads(counter: Counter) -> Heads:
     """The first style of head whose units all cost one token by `counter`, in any order.
 
     Letters in a row suit byte and character tokenizers, words the usual ones, letters with spaces small vocabularies,
-    and signs that never join those whose tokens reach over spaces.
+    capitals byte tokenizers that join a few letters, and signs that never join those whose tokens reach over spaces.
     When no style passes, or the counter only estimates, the heads are words and `even` is false.
     """
     solid = _heads("", LETTERS)
@@ -75,6 +75,8 @@ def choose_heads(counter: Counter) -> Heads:
             heads = _heads("A", units)
             if _fits(heads) and _is_even(counter, heads):
                 return heads
+        if _is_even(counter, capitals := _heads("", LETTERS.upper())):
+            return capitals
         if counter.max_chars is None and _fits(heads := _heads("", _apart(counter, SIGNS))):
             return heads
     return _heads("A", [" " + word for word in WORDS.split()[:WORDS_USED]], even=False)

@@ -88,11 +88,11 @@ def _head(summary: dict[str, Any], manifest: Mapping[str, Any]) -> list[str]:
     cells = summary["cells"]
     tiers = sorted({cell["tier_tokens"] for cell in cells})
     repeats = sorted({cell["rounds"] for cell in cells})
-    key = endpoint.get("key_env")
+    variable, file = endpoint.get("key_env"), endpoint.get("key_file")
     return [
         f"Model: {_say(endpoint.get('model') or manifest.get('model'))}",
         f"Base URL: {_say(endpoint.get('base_url'))}",
-        f"Key: {f'from ${key}' if key else ABSENT}",
+        f"Key: {f'from ${variable}' if variable else 'from a file' if file else ABSENT}",
         f"Date: {_say(manifest.get('started_at'))}",
         f"Client: {', '.join(f'{name} {version}' for name, version in versions.items()) or ABSENT}",
         f"Length ladder: {', '.join(tier(tokens) for tokens in tiers) or ABSENT} tokens",

@@ -2,7 +2,7 @@
 
 Subscribe in a locustfile with `events.ttft.add_listener(function)`; a listener takes keyword arguments and should end
 with `**kwargs`. Every hook but `stage` and `retry` fires once per request, and a listener that raises loses nothing:
-Locust logs it and calls the next one.
+it is logged, the next one is called, and the records are written before any of them.
 
     ttft(request_id, cell, phase, ttft_ms)            first token; not fired for a request without one
     itl(request_id, cell, phase, itl_ms)              the gaps between token events, a list
@@ -13,23 +13,79 @@ Locust logs it and calls the next one.
 """
 
 from locust.event import EventHook
+from locust.exception import InterruptTaskSet, RescheduleTask, RescheduleTaskImmediately, StopTest, StopUser
 
-ttft = EventHook()
-itl = EventHook()
-outcome = EventHook()
-retry = EventHook()
-record = EventHook()
-stage = EventHook()
+import logging
+from collections.abc import Callable
+from contextlib import ExitStack
+from functools import partial
+from typing import Any
+
+# What Locust lets a listener raise to steer the user that fired.
+STEERING = (StopUser, StopTest, RescheduleTask, RescheduleTaskImmediately, InterruptTaskSet)
+
+Listener = Callable[..., Any]
 
 
-def announce(row: dict) -> None:
-    """Fire the events of one finished request, the record first, so that it is kept whatever a listener does."""
-    record.fire(record=row)
+class Hook(EventHook):
+    """An EventHook that calls every listener, whatever the ones before it raised.
+
+    Locust's own ends the round where a listener raises StopUser or where the user is killed while one runs, and it
+    changes the exit code for any other exception. Here what steers is raised when all have been called.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._logged: set[Listener] = set()
+
+    def add_first(self, listener: Listener) -> None:
+        """Call this listener before those that are there already."""
+        self._handlers.insert(0, listener)
+
+    def fire(self, *, reverse: bool = False, **kwargs: Any) -> None:
+        """Call the listeners with the keyword arguments."""
+        steering: BaseException | None = None
+        for listener in self._handlers[::-1] if reverse else self._handlers.copy():
+            try:
+                listener(**kwargs)
+            except BaseException as error:  # noqa: BLE001 - logged, or raised below
+                if isinstance(error, Exception) and not isinstance(error, STEERING):
+                    self._log(listener)
+                else:
+                    steering = steering or error
+        if steering is not None:
+            raise steering
+
+    def _log(self, listener: Listener) -> None:
+        # Once each: a traceback per request would take longer than what is measured.
+        if listener not in self._logged:
+            self._logged.add(listener)
+            logging.exception("a listener raised; this is said once, it will be called again")
+
+
+ttft = Hook()
+itl = Hook()
+outcome = Hook()
+retry = Hook()
+record = Hook()
+stage = Hook()
+
+
+def announce(row: dict[str, Any]) -> None:
+    """Fire the events of one finished request, the record first, so that it is kept whatever a listener does.
+
+    All are fired; what steers the user, such as StopUser, is raised after the last one.
+    """
     about = {"request_id": row["request_id"], "cell": row["cell"]}
+    phased = {**about, "phase": row["phase"]}
+    calls = [partial(record.fire, record=row)]
     for attempt in row["attempts"][:-1]:
-        retry.fire(**about, outcome=attempt["outcome"], code=attempt["http_status"], wait_ms=attempt["wait_ms"])
-    about["phase"] = row["phase"]
+        tried = {"outcome": attempt["outcome"], "code": attempt["http_status"], "wait_ms": attempt["wait_ms"]}
+        calls.append(partial(retry.fire, **about, **tried))
     if row["ttft_ms"] is not None:
-        ttft.fire(**about, ttft_ms=row["ttft_ms"])
-        itl.fire(**about, itl_ms=list(row["itl_ms"] or []))
-    outcome.fire(**about, outcome=row["outcome"], code=row["http_status"])
+        calls.append(partial(ttft.fire, **phased, ttft_ms=row["ttft_ms"]))
+        calls.append(partial(itl.fire, **phased, itl_ms=list(row["itl_ms"] or [])))
+    calls.append(partial(outcome.fire, **phased, outcome=row["outcome"], code=row["http_status"]))
+    with ExitStack() as stack:
+        for call in reversed(calls):
+            stack.callback(call)

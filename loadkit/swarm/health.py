@@ -13,18 +13,24 @@ import gevent
 
 from loadkit.measure.histogram import LAG_BOUNDS_S, Histogram
 
-TICK_S = 0.005
-KEPT_S = 4000  # one worst value per second, longer than any request may take
+TICK_MS = 5.0
+TICK_NS = int(TICK_MS * 1e6)
+KEPT = 4096  # falling maxima; an hour of lateness at random needs about a dozen
 
 
 class LagProbe:
-    """A greenlet that asks to be woken every 5 ms and notes how late it was woken (ms)."""
+    """A greenlet that asks to be woken every 5 ms and notes how late it was woken (ms).
+
+    A loop that was blocked for 300 ms would have been late for each of the 60 wake-ups that fell into that time, not
+    for one: all of them are counted, so that a quantile is a share of time and not of the moments that went well.
+    """
 
     def __init__(self, now_ns: Callable[[], int] = time.perf_counter_ns) -> None:
         self._now_ns = now_ns
-        self._worst: deque[tuple[int, float]] = deque(maxlen=KEPT_S)  # (second, worst lag in it)
+        self._falling: deque[tuple[int, float]] = deque(maxlen=KEPT)  # (ns, lag): every lag above all later ones
         self._window = Histogram(LAG_BOUNDS_S)
         self._window_max: float | None = None
+        self._due: int | None = None  # when the next wake-up should come, or up to when lateness was counted
         self._greenlet: gevent.Greenlet | None = None
 
     def start(self) -> None:
@@ -39,33 +45,46 @@ class LagProbe:
 
     def _run(self) -> None:
         while True:
-            before = self._now_ns()
-            gevent.sleep(TICK_S)
-            self.note(self._now_ns(), (self._now_ns() - before) / 1e6 - TICK_S * 1e3)
+            self.ask()
+            gevent.sleep(TICK_MS / 1e3)
+            self.woken()
 
-    def note(self, at_ns: int, lag_ms: float) -> None:
-        """Take one observation made at at_ns."""
-        lag_ms = max(0.0, lag_ms)
-        self._window.add(lag_ms)
+    def ask(self) -> None:
+        """A wake-up is asked for, one tick from now."""
+        self._due = self._now_ns() + TICK_NS
+
+    def woken(self) -> None:
+        """It has come."""
+        self._note(max(0, self._overdue()) / 1e6)
+
+    def _overdue(self) -> int:
+        """How late the next wake-up is by now (ns); negative while it is not due."""
+        return -1 if self._due is None else self._now_ns() - self._due
+
+    def _note(self, lag_ms: float) -> None:
+        at_ns = self._now_ns()
         self._window_max = lag_ms if self._window_max is None else max(self._window_max, lag_ms)
-        second = at_ns // 1_000_000_000
-        if self._worst and self._worst[-1][0] == second:
-            self._worst[-1] = (second, max(self._worst[-1][1], lag_ms))
-        else:
-            self._worst.append((second, lag_ms))
+        while self._falling and self._falling[-1][1] <= lag_ms:
+            self._falling.pop()
+        self._falling.append((at_ns, lag_ms))
+        self._window.add(lag_ms)
+        while (lag_ms := lag_ms - TICK_MS) > 0:
+            self._window.add(lag_ms)
 
     def max_since(self, start_ns: int) -> float | None:
-        """Worst lag (ms) since start_ns, to the whole second; None when nothing was observed yet."""
-        first = start_ns // 1_000_000_000
-        worst = None
-        for second, lag in reversed(self._worst):
-            if second < first:
-                break
-            worst = lag if worst is None else max(worst, lag)
-        return worst
+        """Worst lag (ms) that was noticed since start_ns; None when nothing was observed yet."""
+        noted = next((lag for at, lag in self._falling if at >= start_ns), None)
+        overdue = self._overdue()
+        return max(noted or 0.0, overdue / 1e6) if overdue > 0 else noted
 
     def take_window(self) -> dict[str, Any]:
-        """What was observed since the last call: a histogram on the wire, its p99 and the exact worst (ms)."""
+        """What was observed since the last call: a histogram on the wire, its p99 and the exact worst (ms).
+
+        A wake-up that is late right now is late in this window up to now, and in the next one from now on.
+        """
+        if (overdue := self._overdue()) > 0:
+            self._note(overdue / 1e6)
+            self._due = self._now_ns()
         window, worst = self._window, self._window_max
         self._window, self._window_max = Histogram(LAG_BOUNDS_S), None
         p99 = window.quantile(0.99)

@@ -5,13 +5,11 @@ Nothing happens at import: options are added when Locust asks for them, everythi
 
 import locust
 
+import logging
 import os
 import sys
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
-
-import gevent
+from typing import Any, NoReturn
 
 from loadkit.plan.errors import ConfigError, TargetError
 from loadkit.plan.options import add_options, resolve
@@ -19,89 +17,84 @@ from loadkit.plan.text import must_ask, plan_text
 from loadkit.record.errors import FolderError
 from loadkit.record.names import ExitCode
 from loadkit.swarm import signals
-from loadkit.swarm.local import begin, end
+from loadkit.swarm.hosted import Hosted
+from loadkit.swarm.local import Finish
 from loadkit.swarm.prepare import prepare
-from loadkit.swarm.progress import Progress
-from loadkit.swarm.session import Session, session_of
+from loadkit.swarm.session import Session
 
-Finish = Callable[[Path], dict[str, Any]]
+# Options of Locust's that would spoil a run: what they would do, by the name of their value.
+REFUSED = {
+    "json": "--json prints Locust's rounded numbers into the report: take summary.json of the run folder instead",
+    "json_file": "--json-file holds Locust's rounded numbers: take summary.json of the run folder instead",
+    "master": "--master and --processes: this version measures in one process; leave them out",
+    "worker": "--worker and --processes: this version measures in one process; leave them out",
+}
+
+_installed: list[Finish | None] = []
 
 
 def install(finish: Finish | None = None) -> None:
-    """Register with Locust's events; call it once in a locustfile.
+    """Register with Locust's events; call it in a locustfile. Of several locustfiles the first call counts.
 
     `finish(folder)` is called when the run is over and returns a summary whose `exit_code` Locust then exits with;
     `loadkit.report.finish.finish` is one.
     """
+    if _installed:
+        return
+    _installed.append(finish)
     locust.events.init_command_line_parser.add_listener(_add_options)
-    locust.events.init.add_listener(_init)
+    locust.events.init.add_listener(lambda environment, **_: _init(environment, finish))
     # Registered at import time, so that it runs after the runner's own listener: the numbers are final then.
-    locust.events.quitting.add_listener(lambda environment, **_: _quit(environment, finish))
+    locust.events.quitting.add_listener(_quit)
 
 
 def _add_options(parser: Any, **_: Any) -> None:
     add_options(parser.add_argument_group("loadkit", "The plan, as for `loadkit run`."))
 
 
-def _init(environment: Any, **_: Any) -> None:
-    """Check, prepare and bind; a failure is one line and an exit code, as it is for `loadkit run`."""
+def _init(environment: Any, finish: Finish | None) -> None:
+    """Check, prepare and begin; a failure is one line and an exit code, as it is for `loadkit run`."""
+    # A line per request costs time on the loop that stamps the reads.
+    for name in ("httpx", "httpcore"):
+        logging.getLogger(name).setLevel(logging.WARNING)
     try:
-        request = resolve(environment.parsed_options, os.environ, Path.cwd())
-        if request.dry_run:
-            print(plan_text(request.plan, request.target, request.endpoint), end="")
-            sys.exit(ExitCode.COMPLETE)
-        if not request.yes and (question := must_ask(request.plan)):
-            raise ConfigError(question)
-        session = prepare(request, os.environ, Path.cwd(), _say)
+        with signals.interruptible():
+            session = _prepare(environment.parsed_options)
     except (ConfigError, FolderError) as error:
-        _say(f"loadkit: {error}")
-        sys.exit(ExitCode.USAGE)
+        _leave(f"loadkit: {error}", ExitCode.USAGE)
     except TargetError as error:
-        _say(f"loadkit: {error}")
-        sys.exit(ExitCode.TARGET)
-    _watch(environment, session)
+        _leave(f"loadkit: {error}", ExitCode.TARGET)
+    except KeyboardInterrupt:
+        _leave("loadkit: stopped", ExitCode.STOPPED)
+    environment.loadkit_hosted = Hosted(environment, session, finish, _say)
 
 
-def _watch(environment: Any, session: Session) -> None:
-    if environment.shape_class is None:
-        session.without_ladder()
-    progress = Progress(session.plan, sys.stderr)
-    begin(session, environment, progress)
-    environment.loadkit_progress = progress
-    if not environment.stop_timeout:
-        # Locust would cut streams that are in flight at the end; they are measured to their own deadlines instead.
-        longest = max(cell.target_tokens for cell in session.plan.cells)
-        environment.stop_timeout = session.plan.timeouts.for_tier(longest).total or 0
-    signals.install(session, drain=lambda: _drain(environment), abort=lambda: _abort(environment, session), say=_say)
+def _prepare(options: Any) -> Session:
+    for name, message in REFUSED.items():
+        if getattr(options, name, None):
+            raise ConfigError(message)
+    request = resolve(options, os.environ, Path.cwd())
+    for warning in request.warnings:
+        _say(f"warning: {warning}")
+    if request.dry_run:
+        print(plan_text(request.plan, request.target, request.endpoint), end="")
+        sys.exit(ExitCode.COMPLETE)
+    if not request.yes and (question := must_ask(request.plan)):
+        raise ConfigError(question)
+    # So does a table, drawn every two seconds; who wants it asks for it.
+    options.only_summary = options.only_summary or not options.print_stats
+    return prepare(request, os.environ, Path.cwd(), _say)
 
 
-def _drain(environment: Any) -> None:
-    """A shape sees by itself that the run is over; without one the runner is asked to let its users finish."""
-    if environment.shape_class is None:
-        gevent.spawn(environment.runner.quit)
+def _quit(environment: Any, **_: Any) -> None:
+    hosted = getattr(environment, "loadkit_hosted", None)
+    if hosted is not None:
+        hosted.quit()
 
 
-def _abort(environment: Any, session: Session) -> None:
-    """End what is in flight now; every user still hands over its record."""
-    environment.stop_timeout = 0
-    session.visits.close()
-    if environment.runner.shape_greenlet is not None:
-        environment.runner.shape_greenlet.kill(block=False)
-    gevent.spawn(environment.runner.quit)
-
-
-def _quit(environment: Any, finish: Finish | None) -> None:
-    """The run is over, however Locust came to that: let users finish, complete the folder, set the exit code."""
-    session = session_of(environment)
-    if session is None:
-        return
-    session.visits.stop()
-    environment.runner.quit()
-    end(session, environment.loadkit_progress)
-    if session.fault:
-        _say(f"loadkit: {session.fault}")
-    if finish is not None:
-        environment.process_exit_code = finish(session.folder.path)["exit_code"]
+def _leave(line: str, code: int) -> NoReturn:
+    _say(line)
+    sys.exit(code)
 
 
 def _say(line: str) -> None:

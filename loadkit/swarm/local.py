@@ -4,17 +4,30 @@ import locust
 from locust.env import Environment
 
 import gc
+import inspect
 from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
+from loadkit.record.errors import FolderError
+from loadkit.record.names import ExitCode
 from loadkit.swarm import events, signals
 from loadkit.swarm.progress import Progress
 from loadkit.swarm.session import Session, bind
 from loadkit.swarm.shape import LadderShape
 from loadkit.swarm.users import LadderUser
 
+Finish = Callable[[Path], dict[str, Any]]
+"""Reports on a run folder and returns its summary, whose `exit_code` the process exits with."""
 
-def run_local(session: Session, progress: Progress, say: Callable[[str], None]) -> None:
-    """Walk the plan to its end, or to the end that a signal asks for; the run folder is complete afterwards."""
+
+def run_local(
+    session: Session, progress: Progress, say: Callable[[str], None], finish: Finish | None = None
+) -> int | None:
+    """Walk the plan to its end, or to the end that a signal asks for; the run folder is complete afterwards.
+
+    Returns the exit code that `finish` gives, None without one.
+    """
     environment = Environment(user_classes=[LadderUser], shape_class=LadderShape(), events=locust.events)
     runner = environment.create_local_runner()
     begin(session, environment, progress)
@@ -22,30 +35,60 @@ def run_local(session: Session, progress: Progress, say: Callable[[str], None]) 
     shape = runner.shape_greenlet
     assert shape is not None
     # Killing the shape ends the wait below; quitting then ends the users, and each hands over its record first.
-    unwatch = signals.install(session, drain=lambda: None, abort=lambda: shape.kill(block=False), say=say)
+    unwatch = signals.watch(session, abort=lambda: shape.kill(block=False), say=progress.note)
     try:
-        shape.join()
+        try:
+            shape.join()
+        finally:
+            runner.quit()
+            end(session, environment, progress)
+        return conclude(session, finish, say)
     finally:
-        runner.quit()
         unwatch()
-        end(session, progress)
 
 
 def begin(session: Session, environment: Environment, progress: Progress) -> None:
-    """Bind and open the session, and keep the garbage collector away from the streams."""
+    """Bind and open the session, and keep from the streams what would stall the loop."""
     bind(environment, session)
     session.open()
     session.every_second(progress.tick)
     events.stage.add_listener(progress.on_stage)
+    events.stage.add_listener(_collect)
     events.record.add_listener(progress.on_record)
+    # Locust may stop the test by itself: users that are in a task must then see that the run is over.
+    environment.events.test_stopping.add_listener(session.on_test_stopping)
+    # Locust looks at the stack when it stops a test; the first look reads sources for 30 ms, with streams in flight.
+    inspect.stack()
     gc.collect()
     gc.freeze()
     gc.disable()
 
 
-def end(session: Session, progress: Progress) -> None:
+def end(session: Session, environment: Environment, progress: Progress) -> None:
     """Undo `begin`; what the session holds is on disk then."""
     gc.enable()
     events.stage.remove_listener(progress.on_stage)
+    events.stage.remove_listener(_collect)
     events.record.remove_listener(progress.on_record)
+    environment.events.test_stopping.remove_listener(session.on_test_stopping)
     session.close()
+
+
+def conclude(session: Session, finish: Finish | None, say: Callable[[str], None]) -> int | None:
+    """Say why the run could not go on, if so, and report; a report that cannot be written is a run not complete."""
+    if session.fault:
+        say(f"loadkit: {session.fault}")
+    if finish is None:
+        return None
+    try:
+        return finish(session.folder.path)["exit_code"]
+    except FolderError as error:
+        if not session.fault:
+            say(f"loadkit: {error}")
+        return ExitCode.INCOMPLETE
+
+
+def _collect(*, state: str, **_: object) -> None:
+    """Between two visits no stream is in flight, so the collector may have its time."""
+    if state != "open":
+        gc.collect()

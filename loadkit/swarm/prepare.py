@@ -7,26 +7,24 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from loadkit.call.choose import proxy_variable, without_proxies
 from loadkit.plan import ladder
-from loadkit.plan.errors import TargetError
 from loadkit.plan.ladder import Plan
 from loadkit.plan.options import RunRequest
-from loadkit.prompt.counters import CountError
-from loadkit.prompt.filler import filler
-from loadkit.prompt.store import meta
-from loadkit.prompt.tier import TierText, build_tiers
+from loadkit.plan.text import timeout_warnings
+from loadkit.prompt.public import PublicTier
+from loadkit.prompt.tier import TierText
 from loadkit.record.folder import RunFolder
-from loadkit.record.names import Outcome
+from loadkit.swarm.limits import check_limits
 from loadkit.swarm.manifest import Manifest
 from loadkit.swarm.session import Session, new_run_id
 from loadkit.target import table
 from loadkit.target.check import Check, check
 from loadkit.target.control import open_client
-from loadkit.target.counting import Counting
 from loadkit.target.selftest import known
+from loadkit.target.speed import speed
 from loadkit.target.table import Target
-
-FILLER = "en"
+from loadkit.target.texts import build_texts, facts
 
 
 def prepare(
@@ -36,16 +34,20 @@ def prepare(
 
     A target of our own is stopped again when a later step fails.
     """
+    environ = environ if request.plan.proxy else without_proxies(environ)
+    check_limits(request.plan)
     target = table.start(request, environ, cwd)
     try:
         if target.running is not None:
             say(f"target: {target.kind}, {_described(target)}")
         key = target.endpoint.key(environ)
         with open_client(target.endpoint, key, environ) as client:
-            found = check(client, target.endpoint, key, environ, ping=request.check, say=say)
+            tokenizer = request.plan.tokenizer
+            found = check(client, target.endpoint, key, environ, ping=request.check, tokenizer=tokenizer, say=say)
             target.endpoint = found.endpoint
             plan = _within(request.plan, found)
-            texts = _texts(plan, found.counting)
+            _warn(plan, found, say)
+            texts = build_texts(plan, found.counting)
         folder = RunFolder.create(request.out, datetime.now(UTC), run_id := new_run_id())
         manifest = Manifest(folder, run_id, plan, _about(plan, target, found, texts, environ))
         return Session(
@@ -55,6 +57,7 @@ def prepare(
             key=key,
             texts=texts,
             bos_tokens=found.counting.bos_tokens,
+            overhead_tokens=found.counting.overhead_tokens,
             folder=folder,
             manifest=manifest,
             environ=environ,
@@ -82,20 +85,15 @@ def _within(plan: Plan, found: Check) -> Plan:
     return replace(plan, cells=ladder.fit_cells(pairs, declared, plan.max_tokens))
 
 
-def _texts(plan: Plan, counting: Counting) -> dict[int, TierText]:
-    """Prompts of every length the plan sends, by length. Built before anything is measured."""
-    lengths = {cell.target_tokens for cell in plan.cells} | {plan.warmup_tokens(cell) for cell in plan.cells}
-    try:
-        built = build_tiers(counting.counter, sorted(lengths), counting.overhead_tokens, filler(FILLER))
-    except CountError as error:
-        raise TargetError(
-            f"the server stopped counting tokens while prompts were built: {error}", Outcome.RESET
-        ) from None
-    return {text.tier_tokens: text for text in built}
+def _warn(plan: Plan, found: Check, say: Callable[[str], None]) -> None:
+    """Say which timeouts are too short for the speed that the check saw."""
+    estimate = speed(found.pings)
+    for line in timeout_warnings(plan, estimate) if estimate else ():
+        say(f"warning: {line}")
 
 
 def _about(
-    plan: Plan, target: Target, found: Check, texts: Mapping[int, TierText], environ: Mapping[str, str]
+    plan: Plan, target: Target, found: Check, texts: Mapping[int, TierText | PublicTier], environ: Mapping[str, str]
 ) -> dict[str, Any]:
     """What the manifest says beside the plan; the key appears only as its variable's name."""
     return {
@@ -103,6 +101,7 @@ def _about(
         "endpoint": target.endpoint.to_json(),
         "check": {
             "window": found.window,
+            "proxied": proxy_variable(target.endpoint.base_url, environ) is not None,
             "listed_models": [facts.id for facts in found.listed[:100]],
             "pings": [
                 {"outcome": ping.outcome, "prompt_tokens": ping.prompt_tokens, "ttft_ms": ping.ttft_ms}
@@ -113,7 +112,7 @@ def _about(
             "counter": found.counting.note,
             "overhead_tokens": found.counting.overhead_tokens,
             "bos_tokens": found.counting.bos_tokens,
-            "tiers": [meta(text) for text in texts.values()],
+            "tiers": [facts(text) for text in texts.values()],
         },
         "error_bars": known(max(cell.concurrency for cell in plan.cells), environ),
         "command": sys.argv,

@@ -3,6 +3,8 @@
 Drawing a live table costs milliseconds on the event loop that stamps the reads; formatting one line costs microseconds.
 """
 
+import contextlib
+import os
 import time
 from collections import defaultdict
 from collections.abc import Callable
@@ -80,10 +82,25 @@ class Progress:
         prompt = requests * visit.cell.target_tokens + warm * self._plan.warmup_tokens(visit.cell)
         return prompt + 10.0 * (requests + warm) * self._plan.max_tokens
 
+    def note(self, text: str) -> None:
+        """A line of its own, beside the progress."""
+        self._write(text, keep=True)
+
+    def _columns(self) -> int:
+        """Width of the terminal now; a line that wraps could not be renewed."""
+        try:
+            return os.get_terminal_size(self._stream.fileno()).columns or 80
+        except (OSError, ValueError):
+            return 80
+
     def _write(self, text: str, *, keep: bool) -> None:
+        if not self._live and not keep:
+            return
         if self._live:
-            self._stream.write(f"\r{text.ljust(self._width)}" + ("\n" if keep else ""))
-            self._width = 0 if keep else len(text)
-        elif keep:
-            self._stream.write(text + "\n")
-        self._stream.flush()
+            shown = text if keep else text[: self._columns() - 1]
+            text = "\r" + shown.ljust(self._width)
+            self._width = 0 if keep else len(shown)
+        # A reader that has gone must not end the measurement.
+        with contextlib.suppress(OSError):
+            self._stream.write(text + ("\n" if keep else ""))
+            self._stream.flush()

@@ -1,9 +1,12 @@
 """One run in this process: everything its users share, from the first prompt to the last line of the folder."""
 
 import random
+from collections import Counter
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from typing import Any
+
+from gevent import GreenletExit
 
 from loadkit.call.choose import open_transport
 from loadkit.call.request import Ask, Call, Caller
@@ -12,17 +15,17 @@ from loadkit.plan.endpoint import url_for
 from loadkit.plan.ladder import Cell, Plan, Visit
 from loadkit.plan.stages import Ticket
 from loadkit.prompt.prompt import Prompt, PromptKey
+from loadkit.prompt.public import PublicTier
 from loadkit.prompt.tier import TierText
 from loadkit.protocol import PROTOCOLS
-from loadkit.record.errors import FolderError
 from loadkit.record.folder import RunFolder
-from loadkit.record.jsonl import Writer, header
 from loadkit.record.names import Phase
 from loadkit.record.record import Record
 from loadkit.record.redact import Redactor
 from loadkit.swarm import events
 from loadkit.swarm.health import InFlight, LagProbe, process_name
 from loadkit.swarm.manifest import Manifest
+from loadkit.swarm.store import Store
 from loadkit.swarm.telemetry import Telemetry
 from loadkit.swarm.visits import Visits
 from loadkit.target.table import Target
@@ -38,8 +41,9 @@ class Session:
         plan: Plan,
         target: Target,
         key: str | None,
-        texts: Mapping[int, TierText],
+        texts: Mapping[int, TierText | PublicTier],
         bos_tokens: int | None,
+        overhead_tokens: int | None = None,
         folder: RunFolder,
         manifest: Manifest,
         environ: Mapping[str, str],
@@ -51,12 +55,15 @@ class Session:
         self.manifest = manifest
         self.worker = process_name()
         self.visits = Visits(plan, plan.visits(), self._on_visit)
+        self._ladder = True
         self.stopped_by: str | None = None  # the signal that asked for it
         self.fault: str | None = None  # why the run could not go on
         self.live_users = 0
+        self.when_stopped: Callable[[], None] = lambda: None  # what ends the users where no shape sees it by itself
         self._environ = environ
         self._texts = texts
         self._bos_tokens = bos_tokens
+        self._overhead_tokens = overhead_tokens
         self._probe = LagProbe()
         self._inflight = InFlight()
         self._budget = RetryBudget()
@@ -70,11 +77,13 @@ class Session:
             target=target.kind,
         )
         self._slots: set[int] = set()
+        self._turns: Counter[int] = Counter()
         self._count = 0
         self._closed = False
-        self._records = Writer(folder.records_path)
+        streams = max(cell.concurrency for cell in plan.cells)
+        self._store = Store(folder, manifest, streams, on_full=self.fail)
         self._telemetry = Telemetry(
-            Writer(folder.telemetry_path),
+            self._store.telemetry,
             self.worker,
             self._probe,
             self._inflight,
@@ -84,14 +93,14 @@ class Session:
 
     def open(self) -> None:
         """Begin: header line, probes, listeners; the record writer listens first, so nothing comes before it."""
-        self._records.header(header())
-        events.record.add_listener(self._write)
+        self._store.begin()
+        events.record.add_first(self._store.on_record)
         self._probe.start()
         self._telemetry.start()
-        self.manifest.started()
 
     def without_ladder(self) -> None:
         """The users decide by themselves what to send: the plan gives its options and prompts, not its visits."""
+        self._ladder = False
         self.visits = Visits(self.plan, (), self._on_visit)
         self.manifest.without_visits()
 
@@ -103,14 +112,27 @@ class Session:
         self.visits.close()
         self._telemetry.stop()
         self._probe.stop()
-        self._records.close()
-        events.record.remove_listener(self._write)
-        self.manifest.ended(self.stopped_by, self.fault)
+        events.record.remove_listener(self._store.on_record)
+        if lost := self._store.close_records():
+            self.fault = f"{self.fault}; {lost} finished requests are not in the records"
+        if self.target.running is not None and not self.target.running.alive():
+            self.fail(f"the {self.target.kind} ended by itself while it was loaded")
+        self._store.end(self.stopped_by, self.fault)
         self.target.stop()
 
     def stop(self, why: str) -> None:
         """Drain: start nothing more, let what is in flight end."""
-        self.stopped_by = self.stopped_by or why
+        if not self.visits.over:
+            self.stopped_by = self.stopped_by or why
+        self._drain()
+
+    def fail(self, fault: str) -> None:
+        """Drain because the run cannot go on; the first fault is the one that is told."""
+        self.fault = self.fault or fault
+        self._drain()
+
+    def on_test_stopping(self, **_: object) -> None:
+        """Locust stops the test: start nothing more."""
         self.visits.stop()
 
     # -- for users ------------------------------------------------------------------------------------------------
@@ -123,9 +145,24 @@ class Session:
         return slot
 
     def leave(self, slot: int) -> None:
-        """A user goes."""
+        """A user goes. One that the open visit needs would be waited for without end, so the run ends with it."""
         self._slots.discard(slot)
         self.live_users -= 1
+        visit = self.visits.current
+        if visit is not None and slot < visit.cell.concurrency and not self.visits.stopped:
+            self.fail(
+                f"a user was stopped in the middle of cell {visit.cell.id}: the streams planned are not all there"
+            )
+
+    def turn(self, slot: int) -> int:
+        """1, 2, … for the requests of a slot, also when another user takes it over: no prompt is sent twice."""
+        self._turns[slot] += 1
+        return self._turns[slot]
+
+    def pause(self, seconds: float) -> None:
+        """Wait between two attempts; a drain ends the request, since what it waits for would be a new start."""
+        if self.visits.pause(seconds):
+            raise GreenletExit
 
     def caller(self, slot: int, on_record: Callable[[Record], None]) -> Caller:
         """A caller with its own transport, for one user; `on_record` gets every record, also of a killed request."""
@@ -137,6 +174,7 @@ class Session:
             budget=self._budget,
             policy=RetryPolicy() if self.plan.retry else NO_RETRY,
             rng=random.Random(f"{self.plan.seed}/{self.worker}/{slot}"),
+            sleep=self.pause,
             counter=self._inflight,
             probe=self._probe,
             redactor=self._redactor,
@@ -168,8 +206,10 @@ class Session:
                 "cell": cell.id,
                 "tier_tokens": cell.tier_tokens,
                 "concurrency": cell.concurrency,
-                "target_tokens": length,
+                # A text of the user's own has its own length, near the tier's.
+                "target_tokens": None if self.plan.prompts else length,
                 "bos_tokens": self._bos_tokens,
+                "overhead_tokens": self._overhead_tokens,
                 **labels,
             },
         )
@@ -182,21 +222,20 @@ class Session:
     # -- inside ---------------------------------------------------------------------------------------------------
 
     def _planned_users(self) -> int:
+        """As the open visit plans; users who choose for themselves are as many as Locust was told, whatever that is."""
+        if not self._ladder:
+            return self.live_users
         current = self.visits.current
         return current.cell.concurrency if current else 0
 
-    def _write(self, record: dict[str, Any], **_: object) -> None:
-        """Keep a record; a disk that takes no more ends the run, since what is not kept was not measured."""
-        try:
-            self._records.write(record)
-        except FolderError as error:
-            self.fault = self.fault or str(error)
-            self.visits.stop()
+    def _drain(self) -> None:
+        self.visits.stop()
+        self.when_stopped()
 
     def _on_visit(self, visit: Visit, state: str) -> None:
         if state != "open":
             self._telemetry.enter(None)
-        self.manifest.visit(visit, state)
+        self._store.visit(visit, state)
         if state == "open":
             self._telemetry.enter(visit.cell.id)
         events.stage.fire(run_id=self.run_id, cell=visit.cell.id, visit=visit.index, state=state)

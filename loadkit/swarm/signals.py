@@ -4,41 +4,59 @@ Locust installs its own SIGTERM handler only after a shape has finished, so ours
 """
 
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 import gevent
 
 from loadkit.swarm.session import Session
 
+BOTH = (signal.SIGTERM, signal.SIGINT)
 DRAINING = "{name}: draining, requests in flight go on to their end (again to abort them)"
+ABORTING = "{name} again: aborting"
 
 
-def install(
-    session: Session, *, drain: Callable[[], None], abort: Callable[[], None], say: Callable[[str], None]
-) -> Callable[[], None]:
-    """Watch both signals; returns a function that stops watching.
+def watch(session: Session, *, abort: Callable[[], None], say: Callable[[str], None]) -> Callable[[], None]:
+    """Watch both signals; returns a function that puts back what was there before.
 
-    `drain` is called after the session was told to start nothing more, `abort` must end what is in flight.
+    `abort` must end what is in flight; it may be called more than once. A signal that comes while the folder is being
+    completed changes nothing.
     """
-    watched = [
-        gevent.signal_handler(number, _arrived, session, signal.Signals(number).name, drain, abort, say)
-        for number in (signal.SIGTERM, signal.SIGINT)
-    ]
 
-    def uninstall() -> None:
-        for watcher in watched:
+    def arrived(name: str) -> None:
+        if session.stopped_by is None:
+            say(DRAINING.format(name=name))
+            session.stop(name)
+        else:
+            say(ABORTING.format(name=name))
+            abort()
+
+    return _on_both(arrived)
+
+
+@contextmanager
+def interruptible() -> Iterator[None]:
+    """While nothing is measured yet there is nothing to drain: both signals raise KeyboardInterrupt here.
+
+    Not by a handler of Python's: the exception would arise in gevent's hub, which prints it first.
+    """
+    here = gevent.getcurrent()
+    restore = _on_both(lambda name: gevent.kill(here, KeyboardInterrupt, block=False))
+    try:
+        yield
+    finally:
+        restore()
+
+
+def _on_both(arrived: Callable[[str], None]) -> Callable[[], None]:
+    """Call `arrived` with the name of either signal; returns a function that puts back what was there before."""
+    before = {number: signal.getsignal(number) for number in BOTH}
+    watchers = [gevent.signal_handler(number, arrived, signal.Signals(number).name) for number in BOTH]
+
+    def restore() -> None:
+        for watcher in watchers:
             watcher.cancel()
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
-    return uninstall
-
-
-def _arrived(
-    session: Session, name: str, drain: Callable[[], None], abort: Callable[[], None], say: Callable[[str], None]
-) -> None:
-    if session.stopped_by is None:
-        say(DRAINING.format(name=name))
-        session.stop(name)
-        drain()
-    else:
-        say(f"{name} again: aborting")
-        abort()
+    return restore

@@ -1,29 +1,32 @@
 """One line a second into telemetry.jsonl: is the load generator healthy, and are the planned users there?"""
 
+import time
 from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
 
 import gevent
 
-from loadkit.record.jsonl import Writer
 from loadkit.swarm.health import CpuMeter, InFlight, LagProbe
 
 PERIOD_S = 1.0
 
 
 class Telemetry:
-    """Samples this process once a second, and where a visit opens or closes. `users()` gives (planned, live)."""
+    """Samples this process once a second, and where a visit opens or closes.
+
+    `write` takes each sample, `users()` gives (planned, live).
+    """
 
     def __init__(
         self,
-        writer: Writer,
+        write: Callable[[dict[str, Any]], Any],
         worker: str,
         probe: LagProbe,
         inflight: InFlight,
         users: Callable[[], tuple[int, int]],
     ) -> None:
-        self._writer = writer
+        self._write = write
         self._worker = worker
         self._probe = probe
         self._inflight = inflight
@@ -31,6 +34,7 @@ class Telemetry:
         self._cell: str | None = None
         self._listeners: list[Callable[[], None]] = []
         self._cpu = CpuMeter()
+        self._since = time.perf_counter()
         self._greenlet: gevent.Greenlet | None = None
 
     def every_second(self, listener: Callable[[], None]) -> None:
@@ -46,26 +50,28 @@ class Telemetry:
         if self._greenlet is not None:
             self._greenlet.kill()
             self._greenlet = None
-            self._writer.write(self.sample())
+            self._write(self.sample())
 
     def enter(self, cell: str | None) -> None:
         """A visit opened (its cell) or closed (None): what was observed so far is not the next part's."""
-        self._writer.write(self.sample())
+        self._write(self.sample())
         self._cell = cell
 
     def _run(self) -> None:
         while True:
             gevent.sleep(PERIOD_S)
-            self._writer.write(self.sample())
+            self._write(self.sample())
             for listener in self._listeners:
                 listener()
 
     def sample(self) -> dict[str, Any]:
-        """What the second that just ended looked like."""
+        """What the second that just ended looked like; `seconds` is less where a visit opened or closed in it."""
         planned, live = self._users()
+        since, self._since = self._since, time.perf_counter()
         return {
             "kind": "telemetry",
             "timestamp": datetime.now(UTC).isoformat(timespec="milliseconds"),
+            "seconds": self._since - since,
             "worker": self._worker,
             "cell": self._cell,
             **self._probe.take_window(),

@@ -19,19 +19,24 @@ install()
 """
 
 from locust import User, task
-from locust.exception import StopUser
+from locust.exception import StopTest, StopUser
 
 from contextlib import closing
 from typing import Any
 
+from gevent.pool import Group
+
 from loadkit.call.request import Caller
+from loadkit.plan.errors import ConfigError
 from loadkit.plan.ladder import Cell
-from loadkit.plan.tiers import parse_tier
+from loadkit.plan.tiers import parse_tier, tier_name
 from loadkit.prompt.prompt import PromptKey
 from loadkit.record.names import Outcome, Phase
 from loadkit.record.record import Record
 from loadkit.swarm import events
 from loadkit.swarm.session import session_of
+
+FAILED_PAUSE_S = 0.1
 
 
 class PromptUser(User):
@@ -43,42 +48,66 @@ class PromptUser(User):
 
     abstract = True
 
-    def on_start(self) -> None:
-        """Take a slot and a connection of its own."""
-        session = session_of(self.environment)
-        assert session is not None, "call loadkit.swarm.install() in the locustfile"
+    def __init__(self, environment: Any) -> None:
+        """Take a slot and a connection of its own. Not in on_start, which a subclass may have for itself."""
+        super().__init__(environment)
+        session = session_of(environment)
+        if session is None:
+            raise StopTest("loadkit: call loadkit.swarm.install() at the end of the locustfile")
         self.session = session
-        self.slot = self.session.enter()
-        self.caller: Caller = self.session.caller(self.slot, self.report)
-        self._sent = 0
+        self.slot = session.enter()
+        self.caller: Caller = session.caller(self.slot, self.report)
 
-    def on_stop(self) -> None:
-        """Give both back."""
+    def start(self, group: Group) -> Any:
+        """Start; slot and connection are given back however the user ends."""
+        greenlet = super().start(group)
+        greenlet.link(self._gone)
+        return greenlet
+
+    def _gone(self, _: object) -> None:
         self.caller.transport.close()
         self.session.leave(self.slot)
 
     def send(self, tier: str) -> dict[str, Any]:
         """Stream one prompt of a tier ('4K'); returns its record. Raises StopUser when the run is over."""
-        if self.session.visits.stopped:
+        session = self.session
+        if session.visits.stopped:
             raise StopUser
-        length = parse_tier(tier)
-        self._sent += 1
-        cell = Cell(length, max(1, self.session.live_users))
-        key = PromptKey(self.session.plan.seed, f"{length}", self._sent, self.slot, Phase.MEASURE.value)
-        labels = {"round": self._sent, "phase": Phase.MEASURE.value}
-        return self.caller.run(self.session.call(cell, length, key, labels)).to_json()
+        length = self._length(tier)
+        turn = session.turn(self.slot)
+        cell = Cell(length, max(1, session.live_users))
+        key = PromptKey(session.plan.seed, f"{length}", turn, self.slot, Phase.MEASURE.value)
+        labels = {"round": turn, "phase": Phase.MEASURE.value}
+        return self.caller.run(session.call(cell, length, key, labels)).to_json()
+
+    def _length(self, tier: str) -> int:
+        """Tokens of a tier there are prompts for; a task that asks for another one ends the run."""
+        try:
+            length = parse_tier(tier)
+        except ConfigError as error:
+            self.session.fail(str(error))
+            raise StopUser from error
+        if length not in self.session.tiers:
+            known = ",".join(tier_name(tokens) for tokens in self.session.tiers)
+            self.session.fail(
+                f"a task sends tier {tier_name(length)} and there are prompts of {known}: add it to --tiers"
+            )
+            raise StopUser
+        return length
 
     def report(self, record: Record) -> None:
         """Fire our events and then Locust's own for one record, under fixed names: an id would fill its tables."""
-        events.announce(record.to_json())
-        self.environment.events.request.fire(
-            request_type="LLM",
-            name=record.cell,
-            response_time=record.e2e_ms if record.e2e_ms is not None else record.done_ms or 0.0,
-            response_length=record.bytes_received or 0,
-            exception=None if record.outcome == Outcome.OK else Failed(record.outcome),
-            context={},
-        )
+        try:
+            events.announce(record.to_json())
+        finally:
+            self.environment.events.request.fire(
+                request_type="LLM",
+                name=record.cell,
+                response_time=record.e2e_ms if record.e2e_ms is not None else record.done_ms or 0.0,
+                response_length=record.bytes_received or 0,
+                exception=None if record.outcome == Outcome.OK else Failed(record.outcome),
+                context={},
+            )
 
 
 class Failed(Exception):
@@ -93,5 +122,8 @@ class LadderUser(PromptUser):
         """All turns of this stream until the run is over."""
         with closing(self.session.visits.turns(self.slot)) as turns:
             for turn in turns:
-                self.caller.run(self.session.call_for(turn.visit, turn.ticket))
+                record = self.caller.run(self.session.call_for(turn.visit, turn.ticket))
+                if record.outcome != Outcome.OK and turn.ticket.phase is Phase.DRAIN:
+                    # It only fills the time of a slower stream; a server that refuses at once would be flooded.
+                    self.session.visits.pause(FAILED_PAUSE_S)
         raise StopUser

@@ -28,10 +28,15 @@ class Visits:
         self._left = list(visits)
         self._announce = announce
         self._changed = Event()
+        self._stop = Event()
         self._stage: Stage | None = None
         self.current: Visit | None = None
-        self.stopped = False
         self.over = False
+
+    @property
+    def stopped(self) -> bool:
+        """Nothing more is started."""
+        return self._stop.is_set()
 
     @property
     def next_concurrency(self) -> int | None:
@@ -42,15 +47,16 @@ class Visits:
         """Open the next visit and wait until it is finished; returns at once when there is none."""
         if self.next_concurrency is None:
             return
-        self.current = self._left.pop(0)
-        self._stage = stage_for(self._plan, self.current)
-        self._announce(self.current, "open")
-        self._notify()
-        while not self._stage.finished:
-            self._wait()
-        whole = self._stage.measured == self._stage.planned
-        self._announce(self.current, "done" if whole else "stopped")
-        self._stage = self.current = None
+        visit = self.current = self._left.pop(0)
+        stage = self._stage = stage_for(self._plan, visit)
+        try:
+            self._announce(visit, "open")
+            self._notify()
+            while not stage.finished:
+                self._wait()
+        finally:  # also where the greenlet that waits is killed, to abort the run
+            self._announce(visit, "done" if stage.measured == stage.planned else "stopped")
+            self._stage = self.current = None
 
     def turns(self, slot: int) -> Generator[Turn]:
         """Every turn of one stream, in order; blocks while there is none, ends when the run is over."""
@@ -69,9 +75,13 @@ class Visits:
                 stage.done(ticket)
                 self._notify()
 
+    def pause(self, seconds: float) -> bool:
+        """Wait; true when nothing more is to be started, at once when that comes to be so meanwhile."""
+        return self._stop.wait(seconds)
+
     def stop(self) -> None:
         """Start nothing more; what is in flight goes on to its end."""
-        self.stopped = True
+        self._stop.set()
         if self._stage is not None:
             self._stage.stop()
         self._notify()
@@ -86,6 +96,7 @@ class Visits:
         self._changed.wait()
 
     def _notify(self) -> None:
-        # Wake all who wait now, and let later ones wait again.
-        self._changed.set()
-        self._changed.clear()
+        # A new event for later ones to wait for. Setting and clearing a single one would lose the change that a stream
+        # makes while gevent is still waking the others.
+        changed, self._changed = self._changed, Event()
+        changed.set()

@@ -8,6 +8,7 @@ import random
 import secrets
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 
 import httpx
 
@@ -24,6 +25,8 @@ from loadkit.record.names import Outcome
 from loadkit.record.record import Record
 from loadkit.target.control import ModelFacts, list_models, one_line
 from loadkit.target.counting import Counting, Ping, choose_counter
+from loadkit.target.route import blamed, route
+from loadkit.target.tokenizer_file import by_file
 
 PING = "Reply with one short sentence: is this line working?"
 PING_OUTPUT = 16
@@ -63,25 +66,42 @@ def check(
     environ: Mapping[str, str],
     *,
     ping: bool = True,
+    tokenizer: str | None = None,
     say: Callable[[str], None] = lambda line: None,
 ) -> Check:
     """Check an endpoint with its control client. `ping` False sends nothing that generates: it finds model and counter.
+    `tokenizer` is the path of the file to count with, if one is named.
 
     Raises ConfigError where options must change (several models, none named), TargetError where the target fails.
     """
+    say(f"base URL: {url_for(endpoint, PROTOCOLS[endpoint.protocol].path)} ({route(endpoint, environ)})")
+    try:
+        return _check(client, endpoint, key, environ, ping, tokenizer, say)
+    except TargetError as error:
+        raise blamed(error, endpoint, environ) from None
+
+
+def _check(
+    client: httpx.Client,
+    endpoint: Endpoint,
+    key: str | None,
+    environ: Mapping[str, str],
+    ping: bool,
+    tokenizer: str | None,
+    say: Callable[[str], None],
+) -> Check:
     listed = list_models(client, endpoint) if ping or endpoint.model is None else None
-    say(f"base URL: {url_for(endpoint, PROTOCOLS[endpoint.protocol].path)}")
     if not endpoint.model and not listed and ping:
-        _judge_unnamed(endpoint, _send(endpoint, key, environ, PING))
+        _judge_unnamed(endpoint, send(endpoint, key, environ, PING))
     endpoint = replace(endpoint, model=_model(endpoint, listed or []))
     say(f"model: {one_line(endpoint.model or '')} {_standing(endpoint.model, listed)}")
     known = next((facts for facts in listed or [] if facts.id == endpoint.model), None)
-    texts = [PING, _long_ping(known, endpoint)] if ping else []
+    texts = [PING, long_ping(endpoint.window or (known.window if known else None))] if ping else []
     records = []
     for text in texts:
-        records.append(_send(endpoint, key, environ, text))
+        records.append(send(endpoint, key, environ, text))
         _judge(endpoint, records[-1], listed or [], short=len(records) == 1)
-    counting = _counting(client, endpoint, texts, records, known)
+    counting = _counting(client, endpoint, texts, records, known, tokenizer)
     say(f"prompt tokens: {counting.note}; template and BOS take {counting.overhead_tokens}")
     return Check(endpoint, counting, listed or [], records)
 
@@ -109,14 +129,13 @@ def _names(listed: list[ModelFacts]) -> str:
     return ", ".join(one_line(facts.id, 100) for facts in listed[:20]) + (" …" if len(listed) > 20 else "")
 
 
-def _long_ping(known: ModelFacts | None, endpoint: Endpoint) -> str:
-    """About 1K tokens, less where the window is known to be small."""
-    window = endpoint.window or (known.window if known else None)
+def long_ping(window: int | None) -> str:
+    """A fresh text of about 1K tokens, less where the window is known to be small."""
     words = LONG_PING_WORDS if window is None else max(20, min(LONG_PING_WORDS, window // 8))
     return f"Check {secrets.token_hex(4)}. {first_words(filler('en').text, words)}"
 
 
-def _send(endpoint: Endpoint, key: str | None, environ: Mapping[str, str], text: str) -> Record:
+def send(endpoint: Endpoint, key: str | None, environ: Mapping[str, str], text: str) -> Record:
     """One request, sent once, its record kept nowhere."""
     transport = open_transport(url_for(endpoint, PROTOCOLS[endpoint.protocol].path), environ)
     prompt = Prompt((escape(text),), None, False, "estimate", chars=len(text), sha256=text_sha256(text))
@@ -160,7 +179,7 @@ def _advice(endpoint: Endpoint, outcome: Outcome, status: int, listed: list[Mode
     if outcome is Outcome.MODEL_NOT_FOUND:
         return "check the model name" + (f"; it lists {_names(listed)}" if listed else "")
     if outcome is Outcome.AUTH:
-        key = endpoint.key_env
+        key = endpoint.key_place
         return f"check the key in {key}" if key else "set LOADKIT_API_KEY, or key_env in endpoints.toml"
     if 300 <= status < 400:
         return "the server redirects: give the base URL it redirects to (often the same with https)"
@@ -170,14 +189,19 @@ def _advice(endpoint: Endpoint, outcome: Outcome, status: int, listed: list[Mode
 
 
 def _counting(
-    client: httpx.Client, endpoint: Endpoint, texts: list[str], records: list[Record], known: ModelFacts | None
+    client: httpx.Client,
+    endpoint: Endpoint,
+    texts: list[str],
+    records: list[Record],
+    known: ModelFacts | None,
+    tokenizer: str | None,
 ) -> Counting:
     pings: list[Ping] = [
         (text, record.prompt_tokens)
         for text, record in zip(texts, records, strict=True)
         if record.outcome == Outcome.OK and record.prompt_tokens and record.prompt_tokens_source == "usage"
     ]
-    counting = choose_counter(client, endpoint, pings)
+    counting = by_file(Path(tokenizer), pings) if tokenizer else choose_counter(client, endpoint, pings)
     if known is not None and known.bos_tokens is not None:
         counting = replace(counting, bos_tokens=known.bos_tokens)
     return counting

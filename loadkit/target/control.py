@@ -71,8 +71,8 @@ def one_line(text: str, limit: int = 800) -> str:
 
 
 def _asked_with(endpoint: Endpoint) -> str:
-    if endpoint.key_env:
-        return f"the key in {endpoint.key_env}"
+    if endpoint.key_place:
+        return f"the key in {endpoint.key_place}"
     return "a request without a key (set LOADKIT_API_KEY, or key_env in endpoints.toml)"
 
 

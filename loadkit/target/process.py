@@ -33,9 +33,13 @@ class Running:
     facts: dict[str, Any]
     process: subprocess.Popen[bytes]
 
+    def alive(self) -> bool:
+        """False when it has ended by itself."""
+        return self.process.poll() is None
+
     def stop(self) -> None:
         """End the process: TERM, then KILL after STOP_S seconds. A second call does nothing."""
-        if self.process.poll() is None:
+        if self.alive():
             self.process.terminate()
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self.process.wait(STOP_S)
@@ -56,28 +60,33 @@ def start(
     """
     # Its standard error goes to an unnamed file, which is read only when it fails to start.
     with tempfile.TemporaryFile() as log:
-        process = subprocess.Popen(
-            [sys.executable, "-m", module, "serve", *arguments, "--stdin-guard"],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=log,
-            bufsize=0,
-            # A Ctrl-C in the terminal reaches the whole foreground group, and the target must outlive the drain. Not
-            # a session of its own: schedulers that group by session would then weigh the nice value inside it only.
-            process_group=0,
-            preexec_fn=_be_nice if background else None,
-        )
-        ready = None
+        process = _spawn(module, arguments, background, log)
+        line, ready = b"", None
         try:
-            ready = _ready(_first_line(process, now() + timeout_s, now))
+            line = _first_line(process, now() + timeout_s, now)
+            ready = _ready(line)
         finally:  # also when Ctrl-C comes while we wait
             if ready is None:
-                ended = process.poll() is not None
+                ended = process.poll()
                 _end(process)
         if ready is None:
-            silent = f"exit code {process.returncode}" if ended else f"no ready line within {timeout_s:.0f} s"
-            raise TargetError(f"{module} did not start: {_last_line(log) or silent}", Outcome.CONNECT_ERROR)
+            reason = _last_line(log) or _silent(line, ended, timeout_s)
+            raise TargetError(f"{module} did not start: {reason}", Outcome.CONNECT_ERROR)
         return Running(ready["url"], ready, process)
+
+
+def _spawn(module: str, arguments: list[str], background: bool, log: IO[bytes]) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(
+        [sys.executable, "-m", module, "serve", *arguments, "--stdin-guard"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=log,
+        bufsize=0,
+        # A Ctrl-C in the terminal reaches the whole foreground group, and the target must outlive the drain. Not a
+        # session of its own: schedulers that group by session would then weigh the nice value inside it only.
+        process_group=0,
+        preexec_fn=_be_nice if background else None,
+    )
 
 
 def _be_nice() -> None:
@@ -113,6 +122,13 @@ def _ready(line: bytes) -> dict[str, Any] | None:
         return None
     known = isinstance(facts, dict) and all(isinstance(facts.get(name), str) for name in ("url", "model"))
     return facts if known else None
+
+
+def _silent(line: bytes, exit_code: int | None, timeout_s: float) -> str:
+    """What can be said of a process that gave no reason."""
+    if line:
+        return f"no ready line but {one_line(line.decode('utf-8', 'replace'), 80)!r}"
+    return f"no ready line within {timeout_s:.0f} s" if exit_code is None else f"exit code {exit_code}"
 
 
 def _last_line(log: IO[bytes]) -> str:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from loadkit.analysis.explain import CHECK_ORDER, EXPLANATIONS, STATUS_CODES, explain
+from loadkit.analysis.explain import CHECK_ORDER, CONFIGURATION, EXPLANATIONS, STATUS_CODES, explain
 from loadkit.record.names import Flag, Outcome
 
 
@@ -24,6 +24,13 @@ def test_without_a_name_the_order_is_fixed():
 def test_a_status_code_or_another_spelling_finds_the_outcome(asked, name):
     """An HTTP status, capitals and dashes lead to the outcome."""
     assert explain(asked) == EXPLANATIONS[name]
+
+
+def test_a_fault_of_the_configuration_is_explained_too():
+    """It has a name of its own, since it is in no record."""
+    assert explain("endpoint_style_mix") == CONFIGURATION["endpoint_style_mix"]
+    assert not set(CONFIGURATION) & set(EXPLANATIONS)
+    assert "--no-proxy" in " ".join(explain("proxy_error"))
 
 
 def test_status_codes_lead_to_outcomes():

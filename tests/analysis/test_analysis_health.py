@@ -131,6 +131,14 @@ def test_flags_that_spoil_a_number_make_it_suspect(verdict, flag):
     assert verdict(flags=[flag]) == {"status": "suspect", "reasons": [f"1 of 1 requests carry {flag}"]}
 
 
+def test_cache_hits_are_wanted_under_a_shared_prefix(verdict):
+    """The plan says so; other flags still count, and so do hits where nothing is shared."""
+    shared = {"plan": {"shared_prefix": 0.5}}
+    assert verdict(manifest=shared, flags=["prefix_cache_hit"])["status"] == "valid"
+    assert verdict(manifest=shared, flags=["prefix_cache_hit", "throttled"])["status"] == "suspect"
+    assert verdict(manifest={"plan": {"shared_prefix": 0.0}}, flags=["prefix_cache_hit"])["status"] == "suspect"
+
+
 @pytest.mark.parametrize("field", ["response_model", "fingerprint"])
 def test_a_change_of_model_makes_every_cell_suspect(request_of, field):
     """Two models or fingerprints in one run raise model_drift; a missing name is no other name."""

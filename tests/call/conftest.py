@@ -211,7 +211,7 @@ class Overheard:
 
     def __init__(self, transport, step):
         self.transport, self.step = transport, step
-        self.name = transport.name
+        self.name, self.proxied = transport.name, transport.proxied
         self.t0 = None
         self.status, self.headers = None, []
         self.reads = []  # (stamp, data)
@@ -220,12 +220,11 @@ class Overheard:
 
     def exchange(self, request, sink):
         self.sink = sink
+        self.connecting, self.connected, self.sent = sink.connecting, sink.connected, sink.sent
+        self.deadline = sink.deadline
         self.end = self.transport.exchange(request, self)
         self.step.tell(free=True)
         return self.end
-
-    def __getattr__(self, name):
-        return getattr(self.sink, name)  # connecting, connected, sent, deadline
 
     def sending(self, ns):
         self.t0 = ns
@@ -242,6 +241,14 @@ class Overheard:
         self.told.append(time.perf_counter_ns())
         self.step.tell(free=enough)
         return enough
+
+
+def pytest_generate_tests(metafunc):
+    """`stream_case` is every written-out case in turn, `refusal_case` every one that says whether to try again."""
+    chosen = {"stream_case": lambda case: True, "refusal_case": lambda case: "retryable" in case["expect"]}
+    for name in chosen.keys() & set(metafunc.fixturenames):
+        found = [case for case in stream_cases.CASES if chosen[name](case)]
+        metafunc.parametrize(name, found, ids=[case["name"] for case in found])
 
 
 @dataclass

@@ -103,6 +103,8 @@ def test_what_is_dropped_is_said(endpoint):
         ("http://", "names no host"),
         ("http://h:99999", "cannot be read"),
         ("http://[::1", "cannot be read"),
+        ("http://a..b", "cannot be read"),
+        (f"http://{'a' * 64}.com", "cannot be read"),
         ("http://h/a b", "blanks"),
         ("http://h/a\nb", "control characters"),
         ("http://user:secretword@h/v1", "user or password"),

@@ -98,6 +98,12 @@ def test_several_profiles_keep_names_that_do_not_collide():
     assert (found["lab-1"].key_env, found["lab-1"].note) == ("LAB_1_API_KEY", items[0]["note"])
 
 
+def test_one_name_is_not_for_several_endpoints():
+    """`name` goes with a single endpoint."""
+    with pytest.raises(ConfigError, match="has 2 endpoints with names of their own"):
+        convert(CODEX, "f", name="mine")
+
+
 def test_an_env_key_that_is_a_key_is_not_written():
     """A literal where a name should be is left out and said."""
     text = f'[model_providers.a]\nbase_url = "http://h"\nenv_key = "{SECRET}"\n'

@@ -1,4 +1,5 @@
 import base64
+import json
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -86,6 +87,15 @@ def test_counter_contract(counter: Counter) -> None:
     assert type(many) is int
     assert (counter.max_chars is None) == (counter.source != "server")
     assert counter.bos_tokens() in (None, 0, 1)
+    assert (counter.recipe is None) == (counter.source == "server")
+
+
+def test_a_recipe_makes_the_same_counter(counter: Counter) -> None:
+    """What another process makes of the name and JSON arguments counts the same; only a server's own cannot be made."""
+    if counter.recipe is not None:
+        name, arguments = json.loads(json.dumps(counter.recipe))
+        text = "water and salt, 水"
+        assert COUNTERS[name](**arguments).count(text) == counter.count(text)
 
 
 def test_bytes_and_words_are_counted_by_their_rule() -> None:

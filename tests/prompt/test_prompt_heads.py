@@ -52,6 +52,13 @@ class JoiningCounter:
         return None
 
 
+class FewMergesCounter(WordCounter):
+    """One token for each byte, but "he" is one: a byte-level vocabulary with a single merge, on a server."""
+
+    def count(self, text: str) -> int:
+        return len(text.encode()) - text.count("he")
+
+
 @given(st.integers(1, 40))
 def test_the_walk_takes_each_pair_once(n: int) -> None:
     """Every ordered pair of n units is a neighbour in the walk exactly once."""
@@ -87,6 +94,14 @@ def test_styles_suit_the_tokenizer(bpe: TokenizerJsonCounter) -> None:
     assert spaced.lead == "A"
     for heads in (solid, words, spaced):
         assert heads.length * math.log2(len(heads.units)) >= BITS
+
+
+def test_a_byte_vocabulary_with_a_merge_still_has_even_heads() -> None:
+    """Where two small letters join, capitals do not: the heads keep their price and their 64 bits in 14 tokens."""
+    heads = choose_heads(FewMergesCounter())
+    assert heads.even
+    assert (heads.lead, heads.length) == ("", 14)
+    assert {unit.lower() for unit in heads.units} == set(LETTERS)
 
 
 def test_head_is_a_number_in_another_base() -> None:

@@ -30,6 +30,13 @@ def test_the_head_has_nine_lines(summary):
     ]
 
 
+def test_a_key_file_is_no_name_to_print(summary):
+    """Where the key came from, without the path of somebody's home."""
+    text = markdown.render(summary, {"endpoint": {"key_file": "/home/me/key"}})
+    assert "- Key: from a file" in text
+    assert "/home/me" not in text
+
+
 def test_validity_comes_first(summary):
     """The verdict stands before any number; an invalid cell is struck out in every table."""
     assert markdown.render(summary).index("Every cell is valid.") < markdown.render(summary).index("| tier |")

@@ -4,6 +4,7 @@ import math
 import tempfile
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from loadkit.plan.errors import TargetError
 from loadkit.plan.ladder import Plan
@@ -12,6 +13,7 @@ from loadkit.prompt.build import BuildSpec, build_in_child
 from loadkit.prompt.counters import CountError
 from loadkit.prompt.filler import filler
 from loadkit.prompt.public import PublicTier, read_texts, strata
+from loadkit.prompt.store import meta
 from loadkit.prompt.tier import TierText, build_tiers
 from loadkit.record.names import Outcome
 from loadkit.target.counting import Counting
@@ -54,3 +56,11 @@ def _public(path: str, cells: set[int], warmups: set[int], counting: Counting) -
         nearest = min(cells, key=lambda tier: abs(math.log(tier / length)))
         by_length[length] = by_length[nearest]
     return by_length
+
+
+def facts(text: TierText | PublicTier) -> dict[str, Any]:
+    """What a manifest says about the prompts of one length: hashes and counts, no text."""
+    if isinstance(text, TierText):
+        return meta(text)
+    tokens = [prompt.tokens for prompt in text.prompts]
+    return {"tier_tokens": text.tier_tokens, "tokens": tokens, "sha256": [prompt.sha256 for prompt in text.prompts]}

@@ -1,0 +1,86 @@
+"""A session under Locust's command line, which has several ways to its end and may take two of them at once."""
+
+from locust.runners import STATE_CLEANUP
+
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import gevent
+from gevent.event import Event
+
+from loadkit.swarm import signals
+from loadkit.swarm.local import Finish, begin, conclude, end
+from loadkit.swarm.progress import Progress
+from loadkit.swarm.session import Session
+
+
+class Hosted:
+    """Begins a session when Locust is ready to, and ends it however Locust comes to that."""
+
+    def __init__(self, environment: Any, session: Session, finish: Finish | None, say: Callable[[str], None]) -> None:
+        self._environment = environment
+        self._session = session
+        self._finish = finish
+        self._say = say
+        self._halting = False
+        self._ending = False
+        self._ended = Event()
+        if environment.shape_class is None:
+            session.without_ladder()
+        session.when_stopped = self._halt
+        self._progress = Progress(session.plan, sys.stderr)
+        begin(session, environment, self._progress)
+        if not environment.stop_timeout:
+            # Locust would cut streams that are in flight at the end; they are measured to their own deadlines instead.
+            longest = max(cell.target_tokens for cell in session.plan.cells)
+            environment.stop_timeout = session.plan.timeouts.for_tier(longest).total or 0
+        signals.watch(session, abort=self._abort, say=self._progress.note)
+
+    def quit(self) -> None:
+        """Let users finish, complete the folder, set the exit code: once, and every caller returns after that."""
+        if self._ending:
+            self._ended.wait()
+            return
+        self._ending = True
+        try:
+            self._session.visits.stop()
+            self._stop_users()
+            end(self._session, self._environment, self._progress)
+            code = conclude(self._session, self._finish, self._say)
+            if code is not None:
+                self._environment.process_exit_code = code
+        finally:
+            self._ended.set()
+
+    def _halt(self) -> None:
+        """The session starts nothing more: end Locust too."""
+        if not self._halting:
+            self._halting = True
+            gevent.spawn(self._end_locust)
+
+    def _end_locust(self) -> None:
+        """In a headless run the shape ends Locust, where there is one."""
+        environment = self._environment
+        if environment.shape_class is None:
+            self._stop_users()
+        elif environment.runner.shape_greenlet is not None:
+            environment.runner.shape_greenlet.join()
+        if environment.web_ui is not None:
+            environment.web_ui.stop()
+
+    def _stop_users(self) -> None:
+        """Let users finish. Where Locust is at it already, wait: it raises when it stops a user twice."""
+        runner = self._environment.runner
+        if runner.state == STATE_CLEANUP:
+            runner.user_greenlets.join()
+        runner.quit()
+
+    def _abort(self) -> None:
+        """End what is in flight now; every user still hands over its record."""
+        environment = self._environment
+        environment.stop_timeout = 0
+        self._session.visits.close()
+        if environment.runner.shape_greenlet is not None:
+            environment.runner.shape_greenlet.kill(block=False)
+        gevent.spawn(environment.runner.quit)

@@ -1,0 +1,95 @@
+"""What a run writes into its folder while it goes on, and what becomes of it when the disk takes no more."""
+
+import contextlib
+import os
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from loadkit.plan.ladder import Visit
+from loadkit.record.errors import FolderError
+from loadkit.record.folder import RunFolder
+from loadkit.record.jsonl import Writer, header
+from loadkit.swarm.manifest import Manifest
+
+RESERVE_BYTES = 512 * 1024  # manifest, summary and report
+STREAM_BYTES = 16 * 1024  # the record of a request in flight
+RESERVE_SHARE = 4  # of what is free, the most that is kept back is one part in so many
+
+
+class Reserve:
+    """Room on the disk that is taken at the start and given back when the disk is full.
+
+    Requests are in flight then, and their records, the manifest and the report would have nowhere to go. A file of
+    random bytes, best effort: where it cannot be made there is none.
+    """
+
+    def __init__(self, folder: Path, streams: int) -> None:
+        """Keep back what `streams` requests in flight and the end of the run may need."""
+        self._path = folder / ".reserve"
+        self._held = False
+        with contextlib.suppress(OSError):
+            disk = os.statvfs(folder)
+            size = min(RESERVE_BYTES + streams * STREAM_BYTES, disk.f_bavail * disk.f_frsize // RESERVE_SHARE)
+            self._path.write_bytes(os.urandom(size))
+            self._held = True
+
+    def release(self) -> bool:
+        """Give the room back; false when there was none left to give."""
+        held, self._held = self._held, False
+        with contextlib.suppress(OSError):
+            self._path.unlink()
+        return held
+
+
+class Store:
+    """Records, telemetry and manifest of one run. Nothing here raises: what cannot be written is told to `on_full`."""
+
+    def __init__(self, folder: RunFolder, manifest: Manifest, streams: int, on_full: Callable[[str], None]) -> None:
+        """Opens the files, which may raise FolderError. `on_full` is called with one line, at each failed write."""
+        self._manifest = manifest
+        self._on_full = on_full
+        self._records = Writer(folder.records_path)
+        self._telemetry = Writer(folder.telemetry_path)
+        self._reserve = Reserve(folder.path, streams)
+        self._unwritten: list[dict[str, Any]] = []
+
+    def begin(self) -> None:
+        """The run begins now."""
+        self._keep(lambda: self._records.header(header()))
+        self._keep(self._manifest.started)
+
+    def on_record(self, *, record: dict[str, Any], **_: object) -> None:
+        """Keep a record; one that the disk does not take is tried again at the end."""
+        if not self._keep(lambda: self._records.write(record)):
+            self._unwritten.append(record)
+
+    def telemetry(self, row: dict[str, Any]) -> None:
+        """Keep a sample."""
+        self._keep(lambda: self._telemetry.write(row))
+
+    def visit(self, visit: Visit, state: str) -> None:
+        """A visit is open, done or stopped."""
+        self._keep(lambda: self._manifest.visit(visit, state))
+
+    def close_records(self) -> int:
+        """No more of them will come; returns how many the disk did not take."""
+        lost = [row for row in self._unwritten if not self._keep(partial(self._records.write, row))]
+        self._records.close()
+        self._telemetry.close()
+        return len(lost)
+
+    def end(self, stopped_by: str | None, fault: str | None) -> None:
+        """The run is over; see the manifest. The report finds the room that was kept back."""
+        self._reserve.release()
+        self._keep(lambda: self._manifest.ended(stopped_by, fault))
+
+    def _keep(self, write: Callable[[], None]) -> bool:
+        """Write; when the disk is full, once more with the room that was kept back. False when it took nothing."""
+        try:
+            write()
+        except FolderError as error:
+            self._on_full(str(error))
+            return self._reserve.release() and self._keep(write)
+        return True

@@ -1,0 +1,244 @@
+"""Runs as a user starts them, each in its own process and folder, against simulators that know what reached them."""
+
+import json
+import os
+import subprocess
+import sys
+import time
+import urllib.request
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+HANG_S = 60  # longer than any run here may take: a hang fails, it does not stay
+ROOT = Path(__file__).parents[2]
+KEPT_VARIABLES = ("PATH", "LANG", "LC_ALL", "TMPDIR")
+
+
+def until(found, what):
+    """Ask `found` until it gives something true, and return that."""
+    deadline = time.monotonic() + HANG_S
+    while not (value := found()):
+        assert time.monotonic() < deadline, f"never happened: {what}"
+        time.sleep(0.02)
+    return value
+
+
+class Sim:
+    """A simulator in its own process and the truth it keeps."""
+
+    def __init__(self, args):
+        command = [sys.executable, "-m", "loadkit.sim", "serve", *args, "--stdin-guard"]
+        self.process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+        )
+        self.url = json.loads(self.process.stdout.readline())["url"]
+
+    def get(self, path):
+        with urllib.request.urlopen(self.url.removesuffix("/v1") + path, timeout=HANG_S) as answer:
+            return json.load(answer)
+
+    def stats(self):
+        return self.get("/sim/stats")
+
+    def reached(self, **least):
+        """Wait until each counter is at least so high; returns them all."""
+
+        def found():
+            stats = self.stats()
+            return stats if all(stats[name] >= value for name, value in least.items()) else None
+
+        return until(found, f"{least} at the server")
+
+    def requests(self, run_id):
+        """Every request of a run, once all have ended."""
+        until(lambda: self.stats()["in_flight"] == 0, "an idle server")
+        return [row for row in self.get("/sim/truth")["requests"] if (row["request_id"] or "").startswith(run_id)]
+
+    def received(self, run_id):
+        """Request id -> how often it was received, of a run."""
+        return Counter(row["request_id"] for row in self.requests(run_id))
+
+    def kill(self):
+        self.process.kill()
+        self.process.wait()
+
+    def close(self):
+        self.kill()
+        self.process.stdin.close()
+        self.process.stdout.close()
+
+
+class Run:
+    """A run under way or ended. Standard output and error are files, so that nobody has to read them."""
+
+    def __init__(self, folder, command, env=None, **options):
+        self.cwd = folder
+        kept = {name: os.environ[name] for name in KEPT_VARIABLES if name in os.environ}
+        environ = {**kept, "HOME": str(folder), "PYTHONUNBUFFERED": "1", **(env or {})}
+        with (folder / "stdout").open("wb") as out, (folder / "stderr").open("wb") as err:
+            streams = {"stdin": subprocess.DEVNULL, "stdout": out, "stderr": err, **options}
+            self.process = subprocess.Popen([sys.executable, *command], cwd=folder, env=environ, **streams)
+
+    @property
+    def out(self):
+        return (self.cwd / "stdout").read_text()
+
+    @property
+    def err(self):
+        return (self.cwd / "stderr").read_text()
+
+    @property
+    def lines(self):
+        """Standard error, without the log lines that begin with a time and Locust's own tables."""
+        found = self.err.splitlines()
+        tables = next((i for i, line in enumerate(found) if line.startswith("Type ")), len(found))
+        return [line for line in found[:tables] if line and not line.startswith("[20")]
+
+    def said(self, text):
+        """Wait until it has said this on standard error."""
+        return until(lambda: text in self.err, text)
+
+    def end(self):
+        """Wait for its end; returns the exit code."""
+        return self.process.wait(HANG_S)
+
+    def signal(self, number):
+        self.process.send_signal(number)
+
+    @property
+    def folder(self):
+        return (self.cwd / "runs" / "latest").resolve()
+
+    def rows(self, name="records.jsonl", kind="request"):
+        lines = (self.folder / name).read_text().splitlines()
+        return [row for row in map(json.loads, lines) if row["kind"] == kind]
+
+    @property
+    def records(self):
+        return self.rows()
+
+    @property
+    def sent(self):
+        """Request id -> how often it was sent, by the records; one that was never sent has no time."""
+        return Counter({row["request_id"]: len(row["attempts"]) for row in self.records if row["timestamp"]})
+
+    @property
+    def telemetry(self):
+        return self.rows("telemetry.jsonl", "telemetry")
+
+    @property
+    def manifest(self):
+        return json.loads((self.folder / "manifest.json").read_text())
+
+    @property
+    def summary(self):
+        return json.loads((self.folder / "summary.json").read_text())
+
+    @property
+    def saturated(self):
+        """Whether this busy machine, and not the run, made a cell invalid: exit code 6 then comes before 3, 4 and 0."""
+        verdicts = [cell["validity"] for cell in self.summary["cells"]]
+        reasons = [reason for verdict in verdicts if verdict["status"] == "invalid" for reason in verdict["reasons"]]
+        return any("event loop lag" in reason or "CPU" in reason for reason in reasons)
+
+
+@pytest.fixture(scope="session")
+def make_sim():
+    """make_sim(*args): a simulator that ends with the tests, if not before."""
+    sims = []
+
+    def start(*args):
+        sims.append(Sim(args))
+        return sims[-1]
+
+    yield start
+    for sim in sims:
+        sim.close()
+
+
+@pytest.fixture(scope="session")
+def sim(make_sim):
+    """A quick server for whoever needs no other: TTFT 20 ms, ITL 4 ms."""
+    return make_sim("--ttft-ms", "20", "--itl-ms", "4")
+
+
+@pytest.fixture(scope="session")
+def start(tmp_path_factory):
+    """start(*command, env=…): a Python command in a folder of its own; none outlives the tests."""
+    runs = []
+
+    def begin(*command, env=None, **options):
+        runs.append(Run(tmp_path_factory.mktemp("run"), [str(word) for word in command], env, **options))
+        return runs[-1]
+
+    yield begin
+    for run in runs:
+        if run.process.poll() is None:
+            run.process.kill()
+            run.process.wait()
+
+
+@pytest.fixture(scope="session")
+def loadkit(start):
+    """loadkit(url, *options): `loadkit run`, started."""
+
+    def begin(url, *options, **more):
+        return start("-m", "loadkit.cli.main", "run", *([url] if url else []), *options, **more)
+
+    return begin
+
+
+@pytest.fixture(scope="session")
+def locust(start):
+    """locust(file, url, *options): `locust --headless`, started."""
+
+    def begin(file, url, *options, headless=True, **more):
+        mode = ["--headless"] if headless else []
+        return start("-m", "locust", "-f", file, *mode, *(["--url", url] if url else []), *options, **more)
+
+    return begin
+
+
+@pytest.fixture(scope="session")
+def locustfiles():
+    """The folder of locustfiles that are shipped."""
+    return ROOT / "locustfiles"
+
+
+@pytest.fixture(scope="session")
+def locustfile(tmp_path_factory):
+    """locustfile(text): a user's own locustfile."""
+
+    def write(text):
+        path = tmp_path_factory.mktemp("locustfile") / "own.py"
+        path.write_text(text)
+        return path
+
+    return write
+
+
+@pytest.fixture
+def snippet(tmp_path):
+    """snippet(code, *words): run code in a process of its own; its standard output, from JSON."""
+
+    def run(code, *words):
+        done = subprocess.run(
+            [sys.executable, "-c", code, *words],
+            capture_output=True,
+            text=True,
+            timeout=HANG_S,
+            cwd=tmp_path,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr
+        return json.loads(done.stdout)
+
+    return run
+
+
+@pytest.fixture(scope="session", name="until")
+def until_fixture():
+    """until(found, what): ask until it gives something true, and return that."""
+    return until
