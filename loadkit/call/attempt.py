@@ -51,11 +51,15 @@ class Attempt:
     def read(self, ns: int, data: bytes) -> bool:
         parser, marks = self.parser, self.marks
         parser.feed(ns, data)
+        answer = parser.answer
         marks.last_read = ns
-        marks.first_token = parser.first_token_at
-        marks.finish = parser.answer.finish_at
-        self._flooded = parser.answer.bytes_received > MAX_BODY_BYTES
-        return parser.done or self._flooded
+        if marks.first_token is None:
+            marks.first_token = parser.first_token_at
+        marks.finish = answer.finish_at
+        if answer.bytes_received > MAX_BODY_BYTES:
+            self._flooded = True
+            return True
+        return parser.done
 
     def deadline(self, now_ns: int) -> tuple[int, Outcome]:
         return next_deadline(self._timeouts, self.marks)

@@ -37,7 +37,9 @@ def next_deadline(timeouts: Timeouts, marks: Marks) -> tuple[int, Outcome]:
         return _after(marks.started, timeouts.connect), Outcome.CONNECT_TIMEOUT
     due = _phase(timeouts, marks, marks.t0)
     if timeouts.total is not None:
-        due = min(due, (_after(marks.t0, timeouts.total), Outcome.TOTAL_TIMEOUT), key=lambda limit: limit[0])
+        last = _after(marks.t0, timeouts.total)
+        if last < due[0]:
+            return last, Outcome.TOTAL_TIMEOUT
     return due
 
 

@@ -3,6 +3,7 @@
 from collections import deque
 from weakref import WeakKeyDictionary
 
+import gevent
 from gevent.hub import Hub, Waiter
 
 SCRATCH_BYTES = 64 * 1024
@@ -27,6 +28,12 @@ class Shared:
         if len(self._queue) == 1:
             self._before_poll.start(self._next)
             self._no_blocking.start(_nothing)
+
+    def turn(self) -> None:
+        """Park this greenlet until it may go on, in the same order: what it does next is a block of its own."""
+        waiter = Waiter(gevent.get_hub())
+        self.wake(waiter)
+        waiter.get()
 
     def _next(self) -> None:
         waiter = self._queue.popleft()

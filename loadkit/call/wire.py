@@ -193,6 +193,12 @@ class ResponseReader:
         pieces: list[bytes] = []
         at, size = 0, len(data)
         while at < size:
+            whole = self._whole_chunk(data, at)
+            if whole is not None:
+                start, stop = whole
+                pieces.append(data[start:stop])
+                at = stop + 2
+                continue
             if self._left:
                 piece = data[at : at + self._left]
                 pieces.append(piece)
@@ -207,6 +213,17 @@ class ResponseReader:
                 self.excess = at < size
                 break
         return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+
+    def _whole_chunk(self, data: bytes, at: int) -> tuple[int, int] | None:
+        """Where the data of a chunk stands that begins and ends in `data[at:]`: the usual case, without its lines."""
+        if self._left or self._carry or self._chunk_end or self._trailer:
+            return None
+        found = _CHUNK_SIZE.match(data, at)
+        if found is None or found.end() - at > self._limits.line_bytes:
+            return None
+        start = found.end()
+        stop = start + int(found[1], 16)
+        return (start, stop) if stop > start and data.startswith(b"\r\n", stop) else None
 
     def _framing_line(self, data: bytes, at: int) -> int:
         """Take one line of chunk framing, or what there is of it, from `data[at:]`; return where it stopped."""

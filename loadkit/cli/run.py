@@ -1,6 +1,7 @@
 """Run a ladder of context lengths and concurrencies: against a URL, an endpoint, or the embedded engine."""
 
 import argparse
+import contextlib
 import os
 import sys
 from pathlib import Path
@@ -41,5 +42,6 @@ def main(args: argparse.Namespace) -> int:
 
 
 def say(line: str) -> None:
-    """One line for the person who watches."""
-    print(line, file=sys.stderr, flush=True)
+    """One line for the person who watches; that nobody does any more is no reason to stop."""
+    with contextlib.suppress(BrokenPipeError):
+        print(line, file=sys.stderr, flush=True)

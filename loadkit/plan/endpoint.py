@@ -172,8 +172,8 @@ class Endpoint:
         return address.clean_base_url(self.base_url)[1]
 
     def to_json(self) -> dict[str, Any]:
-        """Builtin values only, for the manifest and for workers."""
-        return asdict(self)
+        """Builtin values only, for the manifest and for workers; of the base URL only what is used."""
+        return {**asdict(self), "base_url": address.clean_base_url(self.base_url)[0]}
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> "Endpoint":

@@ -46,6 +46,11 @@ class LineSplitter:
         self._keep(data[cut + 1 :])
         return lines
 
+    @property
+    def idle(self) -> bool:
+        """Nothing of an earlier read is left: the next read is understood by itself."""
+        return self._start is None and not (self._pieces or self._after_cr or self.overflow)
+
     def tail(self, most: int) -> bytes:
         """The unfinished line if it has at most `most` bytes, else nothing."""
         return b"".join(self._pieces) if 0 < self._pending <= most else b""

@@ -16,6 +16,11 @@ class NdjsonDecoder:
         """A line above the limit was met; nothing more is handed out."""
         return self._lines.overflow
 
+    @property
+    def idle(self) -> bool:
+        """Nothing of an earlier read is left: the next read is understood by itself."""
+        return self._lines.idle
+
     def feed(self, data: bytes) -> list[Event]:
         """The lines this read completes, in order."""
         return [(None, line) for line in self._lines.feed(data) if line.strip()]

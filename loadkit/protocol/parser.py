@@ -8,7 +8,7 @@ from loadkit.protocol import errors
 from loadkit.protocol.answer import Answer, Chunk, Usage
 from loadkit.protocol.ndjson import NdjsonDecoder
 from loadkit.protocol.sse import SseDecoder
-from loadkit.protocol.template import Reader, Template, learn
+from loadkit.protocol.template import Reader, Template, framed, learn
 from loadkit.record.names import Outcome
 
 MAX_BODY_BYTES = 16 * 1024 * 1024  # of an answer that is one JSON document
@@ -45,6 +45,8 @@ class Parser:
         self._raw_limit = MAX_BODY_BYTES if status == 200 else MAX_ERROR_BYTES
         self._sniffed = False
         self._template: Template | None = None
+        self._frame: Template | None = None  # of whole reads
+        self._idle = False  # the next read may be looked at as a whole
         self._lessons = 0
         self._ended = False
 
@@ -61,8 +63,19 @@ class Parser:
 
     def feed(self, at_ns: int, data: bytes) -> None:
         """One read of the body that returned at `at_ns`. What comes after `done` is counted and not looked at."""
-        if not data or self._ended:
-            return
+        if self._idle and self._frame is not None:
+            chars = self._frame.chars(None, data)
+            if chars is not None:
+                answer = self.answer
+                answer.reads += 1
+                answer.bytes_received += len(data)
+                answer.last_read_at = at_ns
+                self._plain_token(at_ns, self._frame.channel, chars)
+                return
+        if data and not self._ended:
+            self._feed(at_ns, data)
+
+    def _feed(self, at_ns: int, data: bytes) -> None:
         answer = self.answer
         if answer.reads == 0:
             answer.first_byte_at = at_ns
@@ -78,13 +91,13 @@ class Parser:
         if not self._sniffed:
             data = self._sniff(data)
         if self._decoder is not None and data:
-            self._events(at_ns, self._decoder.feed(data))
+            self._decode(at_ns, self._decoder, data)
 
     def end(self, at_ns: int, how: str) -> None:
         """The stream is over, as `how` says. Later calls do nothing."""
         if self._ended:
             return
-        self._ended = True
+        self._ended, self._idle = True, False
         answer = self.answer
         last = answer.last_read_at if answer.last_read_at is not None else at_ns
         if self._decoder is not None and not self.done:
@@ -129,9 +142,19 @@ class Parser:
         self._sniffed = True
         return data
 
-    def _events(self, at_ns: int, events: list[tuple[bytes | None, bytes]]) -> None:
-        decoder = self._decoder
-        assert decoder is not None
+    def _decode(self, at_ns: int, decoder: SseDecoder | NdjsonDecoder, data: bytes) -> None:
+        was_idle = self._idle
+        events = decoder.feed(data)
+        self._events(at_ns, decoder, events)
+        self._idle = not self.done and decoder.idle and len(self.answer.raw_head) == RAW_HEAD_BYTES
+        if was_idle and self._idle and len(events) == 1 and self._template is not None:
+            name, payload = events[0]
+            if self._template.chars(name, payload) is not None:
+                self._frame = framed(self._template, data, payload)
+
+    def _events(
+        self, at_ns: int, decoder: SseDecoder | NdjsonDecoder, events: list[tuple[bytes | None, bytes]]
+    ) -> None:
         for name, payload in events:
             self._event(at_ns, name, payload)
             if self.done:

@@ -30,6 +30,11 @@ class SseDecoder:
         self._data: list[bytes] = []
         self._size = 0
 
+    @property
+    def idle(self) -> bool:
+        """Nothing of an earlier read is left: the next read is understood by itself."""
+        return self._lines.idle and self._name is None and not (self._data or self.done or self.overflow)
+
     def feed(self, data: bytes) -> list[Event]:
         """The events this read completes, in order."""
         events: list[Event] = []

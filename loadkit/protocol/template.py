@@ -1,7 +1,8 @@
 """The short way past the JSON parser: chunks of one answer that differ in their text only.
 
 A plain chunk is parsed once and the bytes around its text are kept. They are proven by parsing the same bytes with
-another text: if only that text differs, any other plain text there does the same.
+another text: if only that text differs, any other plain text there does the same. The same holds for a whole read that
+is one such event: plain text has no line end, so the framing around it means what it meant before.
 """
 
 import json
@@ -65,6 +66,18 @@ def learn(read: Reader, name: bytes | None, payload: bytes, chunk: Chunk) -> Tem
             return Template(name, prefix, suffix, "content" if chunk.content else "reasoning")
         at = payload.rfind(quoted, 0, at)
     return None
+
+
+def framed(template: Template, read: bytes, payload: bytes) -> Template | None:
+    """The template of whole reads that are one event, from a read that is this one and an event of `template`.
+
+    Only for reads before and after which the decoder holds nothing.
+    """
+    if read.count(payload) != 1:
+        return None
+    at = read.find(payload)
+    prefix, suffix = read[:at] + template.prefix, template.suffix + read[at + len(payload) :]
+    return Template(None, prefix, suffix, template.channel)
 
 
 def _reads_as(read: Reader, name: bytes | None, payload: bytes, expected: Chunk) -> bool:

@@ -23,9 +23,8 @@ class Hosted:
         self._session = session
         self._finish = finish
         self._say = say
+        self._main = gevent.getcurrent()
         self._halting = False
-        self._ending = False
-        self._ended = Event()
         if environment.shape_class is None:
             session.without_ladder()
         session.when_stopped = self._halt
@@ -38,20 +37,17 @@ class Hosted:
         signals.watch(session, abort=self._abort, say=self._progress.note)
 
     def quit(self) -> None:
-        """Let users finish, complete the folder, set the exit code: once, and every caller returns after that."""
-        if self._ending:
-            self._ended.wait()
-            return
-        self._ending = True
-        try:
-            self._session.visits.stop()
-            self._stop_users()
-            end(self._session, self._environment, self._progress)
-            code = conclude(self._session, self._finish, self._say)
-            if code is not None:
-                self._environment.process_exit_code = code
-        finally:
-            self._ended.set()
+        """Let users finish, complete the folder, set the exit code."""
+        if gevent.getcurrent() is not self._main:
+            # Locust's handler of SIGTERM, beside ours, would shut down a second time: leave that to the main greenlet.
+            self._halt()
+            Event().wait()
+        self._session.visits.stop()
+        self._stop_users()
+        end(self._session, self._environment, self._progress)
+        code = conclude(self._session, self._finish, self._say)
+        if code is not None:
+            self._environment.process_exit_code = code
 
     def _halt(self) -> None:
         """The session starts nothing more: end Locust too."""

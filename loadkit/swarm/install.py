@@ -5,6 +5,7 @@ Nothing happens at import: options are added when Locust asks for them, everythi
 
 import locust
 
+import contextlib
 import logging
 import os
 import sys
@@ -22,12 +23,13 @@ from loadkit.swarm.local import Finish
 from loadkit.swarm.prepare import prepare
 from loadkit.swarm.session import Session
 
+ONE_PROCESS = "--processes, --master and --worker: this version measures in one process; leave them out"
 # Options of Locust's that would spoil a run: what they would do, by the name of their value.
 REFUSED = {
     "json": "--json prints Locust's rounded numbers into the report: take summary.json of the run folder instead",
     "json_file": "--json-file holds Locust's rounded numbers: take summary.json of the run folder instead",
-    "master": "--master and --processes: this version measures in one process; leave them out",
-    "worker": "--worker and --processes: this version measures in one process; leave them out",
+    "master": ONE_PROCESS,
+    "worker": ONE_PROCESS,
 }
 
 _installed: list[Finish | None] = []
@@ -98,4 +100,5 @@ def _leave(line: str, code: int) -> NoReturn:
 
 
 def _say(line: str) -> None:
-    print(line, file=sys.stderr, flush=True)
+    with contextlib.suppress(BrokenPipeError):
+        print(line, file=sys.stderr, flush=True)

@@ -5,6 +5,9 @@ from locust.env import Environment
 
 import gc
 import inspect
+import json
+import os
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -86,6 +89,10 @@ def conclude(session: Session, finish: Finish | None, say: Callable[[str], None]
         if not session.fault:
             say(f"loadkit: {error}")
         return ExitCode.INCOMPLETE
+    except (BrokenPipeError, SystemExit):  # rich makes the one into the other
+        # Who read our output has gone, but the summary is written before anything is printed.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return json.loads(session.folder.summary_path.read_bytes())["exit_code"]
 
 
 def _collect(*, state: str, **_: object) -> None:

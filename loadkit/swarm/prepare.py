@@ -1,5 +1,6 @@
 """From what was asked for to a session ready to run: target, check, prompts, folder. Nothing is measured yet."""
 
+import re
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -115,5 +116,10 @@ def _about(
             "tiers": [facts(text) for text in texts.values()],
         },
         "error_bars": known(max(cell.concurrency for cell in plan.cells), environ),
-        "command": sys.argv,
+        "command": [_without_query(word) for word in sys.argv],
     }
+
+
+def _without_query(word: str) -> str:
+    """A word of the command line; of a URL in it only what is used, because people put keys into the query."""
+    return re.sub(r"(://[^?#]*)[?#].*", r"\1", word, flags=re.DOTALL)

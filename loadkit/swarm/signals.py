@@ -41,7 +41,7 @@ def interruptible() -> Iterator[None]:
     Not by a handler of Python's: the exception would arise in gevent's hub, which prints it first.
     """
     here = gevent.getcurrent()
-    restore = _on_both(lambda name: gevent.kill(here, KeyboardInterrupt, block=False))
+    restore = _on_both(lambda name: gevent.kill(here, KeyboardInterrupt))
     try:
         yield
     finally:

@@ -9,7 +9,6 @@ from typing import Any
 from loadkit.plan.endpoint import Endpoint
 from loadkit.plan.errors import ConfigError
 from loadkit.plan.options import RunRequest
-from loadkit.plan.tiers import TEMPLATE_RESERVE
 from loadkit.target import process, weights
 from loadkit.target.process import Running
 
@@ -46,12 +45,10 @@ def _engine(request: RunRequest, environ: Mapping[str, str], cwd: Path) -> Targe
     model = cwd / request.weights if request.weights else weights.find(environ, cwd)
     if model is not None and not model.exists():
         raise ConfigError(f"--weights {request.weights}: no such file or folder")
-    plan = request.plan
-    streams = max(cell.concurrency for cell in plan.cells)
-    longest = max(cell.target_tokens for cell in plan.cells) + plan.max_tokens + TEMPLATE_RESERVE
+    streams = max(cell.concurrency for cell in request.plan.cells)
     # Its threads do not spin and run in the idle class, so it may use every core and still yield one to the client.
     arguments = ["--model", str(model or "builtin"), "--threads", str(os.cpu_count() or 1)]
-    arguments += ["--slots", str(streams), "--queue", str(2 * streams), "--context", str(longest)]
+    arguments += ["--slots", str(streams), "--queue", str(2 * streams)]
     return _own(request, "engine", process.start("loadkit.engine", arguments))
 
 

@@ -109,9 +109,10 @@ def llamacpp(tmp_path_factory):
 def loadkit_run():
     """Runs `loadkit run` as a user does; returns the finished process and what its run folder holds."""
 
-    def run(out, *words):
+    def run(out, *words, **variables):
         command = [sys.executable, "-m", "loadkit.cli.main", "run", *words, "--out", str(out)]
         environ = {name: value for name, value in os.environ.items() if not name.startswith(VARIABLES)}
+        environ.update(variables)
         done = subprocess.run(command, capture_output=True, text=True, timeout=110, check=False, cwd=out, env=environ)
         folder = out / "latest"
         assert folder.is_dir(), done.stderr

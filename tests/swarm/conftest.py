@@ -1,5 +1,6 @@
 """Runs as a user starts them, each in its own process and folder, against simulators that know what reached them."""
 
+import contextlib
 import json
 import os
 import subprocess
@@ -112,8 +113,12 @@ class Run:
         return (self.cwd / "runs" / "latest").resolve()
 
     def rows(self, name="records.jsonl", kind="request"):
-        lines = (self.folder / name).read_text().splitlines()
-        return [row for row in map(json.loads, lines) if row["kind"] == kind]
+        """What can be read of a file; a line that was cut is none."""
+        found = []
+        for line in (self.folder / name).read_text().splitlines():
+            with contextlib.suppress(ValueError):
+                found.append(json.loads(line))
+        return [row for row in found if row["kind"] == kind]
 
     @property
     def records(self):

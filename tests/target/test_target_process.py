@@ -21,8 +21,8 @@ PARENT = """
 import os, signal, sys
 from loadkit.target import process
 running = process.start("loadkit.sim", [])
-print(running.process.pid, running.url, flush=True)
 try:
+    print(running.process.pid, running.url, flush=True)
     while True:
         signal.pause()
 except KeyboardInterrupt:

@@ -49,10 +49,10 @@ def test_every_target_keeps_the_contract(start, server, kind):
 
 
 def test_the_engine_is_made_for_the_plan(start):
-    """Slots for every stream, a window for the longest prompt with its output, and it says that it is built in."""
-    target = start("--tiers", "64,200", "--concurrency", "1,3", "--max-tokens", "8")
+    """A slot for every stream, the model's own window, which is the endpoint's, and it says that it is built in."""
+    target = start("--tiers", "64,200", "--concurrency", "1,3")
     assert (target.facts["source"], target.facts["slots"], target.facts["queue"]) == ("builtin", 3, 6)
-    assert target.facts["context"] == target.endpoint.window == 200 + 8 + 64
+    assert target.facts["context"] == target.endpoint.window == 32768
 
 
 @pytest.mark.parametrize("words", [("--weights", "gone.gguf"), ("--target", "board", "--board", "orin")])

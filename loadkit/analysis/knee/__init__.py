@@ -1,0 +1,3 @@
+from loadkit.analysis.knee.locate import Knee, locate
+
+__all__ = ["Knee", "locate"]
