@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help run test lint setup weights clean
+.PHONY: help run test lint bench setup weights clean
 
 help: ## list the verbs
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
@@ -19,6 +19,9 @@ lint: $(VENV)/.ready-test ## style and types
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+
+bench: $(VENV)/.ready ## accuracy and cost of the client, as ratios in one run
+	$(BIN)/python benchmarks/client.py
 
 setup: $(VENV)/.ready ## make the virtual environment only
 

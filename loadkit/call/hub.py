@@ -3,8 +3,7 @@
 from collections import deque
 from weakref import WeakKeyDictionary
 
-import gevent
-from gevent.hub import Hub, Waiter
+from gevent.hub import Hub, Waiter, get_hub
 
 SCRATCH_BYTES = 64 * 1024
 
@@ -29,12 +28,6 @@ class Shared:
             self._before_poll.start(self._next)
             self._no_blocking.start(_nothing)
 
-    def turn(self) -> None:
-        """Park this greenlet until it may go on, in the same order: what it does next is a block of its own."""
-        waiter = Waiter(gevent.get_hub())
-        self.wake(waiter)
-        waiter.get()
-
     def _next(self) -> None:
         waiter = self._queue.popleft()
         if not self._queue:
@@ -56,3 +49,13 @@ def shared(hub: Hub) -> Shared:
     if found is None:
         found = _SHARED[hub] = Shared(hub)
     return found
+
+
+def rest() -> None:
+    """Let the loop read what has come; this greenlet goes on when its turn comes. Between two requests of a user.
+
+    The end of one request and the building of the next would else hold up the stamps of all others twice as long.
+    """
+    waiter = Waiter(get_hub())
+    shared(waiter.hub).wake(waiter)
+    waiter.get()

@@ -11,6 +11,7 @@ from urllib.parse import urlsplit
 
 from loadkit import __version__
 from loadkit.call.attempt import Attempt, stopped
+from loadkit.call.hub import rest
 from loadkit.call.retry import Ending, RetryBudget, RetryPolicy, next_wait_s
 from loadkit.call.transport import ClockNs, End, Transport, WireRequest
 from loadkit.measure import timing
@@ -23,6 +24,7 @@ from loadkit.record.redact import Redactor
 
 # Text of the server that goes into a record: it may hold our key, which a server or gateway echoed.
 _SAID = ("error_code", "error_type", "response_id", "response_model", "fingerprint", "finish_reason")
+_REMEMBERED = 64  # redacted texts
 
 
 class Counter(Protocol):
@@ -93,7 +95,7 @@ class Caller:
     """One user: a transport and the rules of the run. `run` is not reentrant, one user has one request at a time.
 
     `on_record` is called once for every request, also for one that is stopped by an exception such as GreenletExit.
-    `sleep` waits between attempts.
+    `sleep` waits between attempts, `rest` lets other streams be read before a request is built.
     """
 
     ask: Ask
@@ -102,12 +104,46 @@ class Caller:
     rng: random.Random
     policy: RetryPolicy = field(default_factory=RetryPolicy)
     sleep: Callable[[float], None] = sleep_s
+    rest: Callable[[], None] = rest
     clock: ClockNs = time.perf_counter_ns
     wall: Callable[[], datetime] = utc_now
     counter: Counter | None = None
     probe: LagProbe | None = None
     redactor: Redactor | None = None
     on_record: Callable[[Record], None] | None = None
+    url: str = field(init=False)
+    _bodies: dict[int, tuple[bytes, bytes]] = field(init=False, repr=False, default_factory=dict)
+    _redacted: dict[str, str] = field(init=False, repr=False, default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.url = url_for(self.ask.endpoint, PROTOCOLS[self.ask.endpoint.protocol].path)
+        if self.redactor is None:
+            self.redactor = Redactor([self.ask.key] if self.ask.key else [])
+
+    def body_around(self, max_tokens: int) -> tuple[bytes, bytes]:
+        """The body before and after the prompt; made once for each limit of output tokens."""
+        found = self._bodies.get(max_tokens)
+        if found is None:
+            ask, endpoint = self.ask, self.ask.endpoint
+            found = self._bodies[max_tokens] = PROTOCOLS[endpoint.protocol].body(
+                endpoint.model or "",
+                max_tokens=max_tokens,
+                temperature=ask.temperature,
+                extra=endpoint.extra_body,
+                ignore_eos=ask.ignore_eos,
+                min_tokens=ask.min_tokens,
+                max_tokens_field=endpoint.max_tokens_field,
+            )
+        return found
+
+    def without_key(self, said: str) -> str:
+        """A short text of the server, redacted. Most come again with every answer, so the last ones are remembered."""
+        assert self.redactor is not None
+        if said not in self._redacted:
+            if len(self._redacted) >= _REMEMBERED:
+                self._redacted.clear()
+            self._redacted[said] = self.redactor.text(said)
+        return self._redacted[said]
 
     def run(self, call: Call) -> Record:
         """Measure one request. Network faults are outcomes; what is raised is ours, after the record was handed on."""
@@ -129,9 +165,7 @@ class _Request:
     def __init__(self, caller: Caller, call: Call) -> None:
         self._caller = caller
         self._call = call
-        self._redactor = caller.redactor or Redactor([caller.ask.key] if caller.ask.key else [])
         self._protocol = PROTOCOLS[caller.ask.endpoint.protocol]
-        self._url = url_for(caller.ask.endpoint, self._protocol.path)
         self._prompt: Prompt | None = None
         self._input_bytes: int | None = None
         self._build_ms: float | None = None
@@ -145,6 +179,7 @@ class _Request:
     def measure(self) -> None:
         """Build, then try until an attempt is the last."""
         caller = self._caller
+        caller.rest()
         wire = self._build()
         timeouts = caller.ask.endpoint.timeouts.for_tier(self.record.tier_tokens or 0)
         caller.budget.first_attempt()
@@ -171,19 +206,11 @@ class _Request:
     # -- before t0 ------------------------------------------------------------------------------------------------
 
     def _build(self) -> WireRequest:
-        ask, call, clock = self._caller.ask, self._call, self._caller.clock
+        clock = self._caller.clock
         started = clock()
-        self._prompt = call.prompt()
-        head, tail = self._protocol.body(
-            ask.endpoint.model or "",
-            max_tokens=self._max_tokens,
-            temperature=ask.temperature,
-            extra=ask.endpoint.extra_body,
-            ignore_eos=ask.ignore_eos,
-            min_tokens=ask.min_tokens,
-            max_tokens_field=ask.endpoint.max_tokens_field,
-        )
-        wire = WireRequest("POST", self._url, self._headers(), (head, *self._prompt.content, tail))
+        self._prompt = self._call.prompt()
+        head, tail = self._caller.body_around(self._max_tokens)
+        wire = WireRequest("POST", self._caller.url, self._headers(), (head, *self._prompt.content, tail))
         self._input_bytes = wire.body_bytes
         self._build_ms = timing.ms(started, clock())
         self.record = self._blank()
@@ -199,7 +226,7 @@ class _Request:
 
     def _blank(self) -> Record:
         """A record of what is known before an attempt."""
-        ask, prompt, parts = self._caller.ask, self._prompt, urlsplit(self._url)
+        ask, prompt, parts = self._caller.ask, self._prompt, urlsplit(self._caller.url)
         record = Record(**self._call.labels)
         record.endpoint, record.model, record.protocol = ask.endpoint.name, ask.endpoint.model, self._protocol.name
         record.transport, record.target = self._caller.transport.name, ask.target
@@ -281,11 +308,12 @@ class _Request:
             record.done_ms = None  # without a t0 there is nothing to count from
         if record.error_message is not None:
             coding = f"content-encoding is {attempt.compression}, not identity; " if attempt.compression else ""
-            record.error_message = self._redactor.error(coding + record.error_message)
+            assert self._caller.redactor is not None
+            record.error_message = self._caller.redactor.error(coding + record.error_message)
         for name in _SAID:
             said = getattr(record, name)
             if said is not None:
-                setattr(record, name, self._redactor.text(said))
+                setattr(record, name, self._caller.without_key(said))
         if record.ttft_ms is not None:
             record.ttft_first_attempt_ms = record.ttft_ms + timing.ms(self._first_ns, t0)
         if self._attempts:

@@ -48,7 +48,6 @@ class WatcherTransport:
         """See the contract. A reused connection that breaks before any answer is replaced once, and t0 starts anew."""
         origin, target = split_url(request.url)
         head = head_bytes(request, origin, target)
-        shared(gevent.get_hub()).turn()
         while True:
             reused = self._reusable(origin)
             if not reused:

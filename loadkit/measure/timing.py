@@ -48,6 +48,11 @@ def itl_ms(times_ms: Sequence[float]) -> list[float]:
     return [round(b - a, NS_DIGITS) for a, b in pairwise(times_ms)]
 
 
+def gaps_ms(times_ns: Sequence[int]) -> list[float]:
+    """`itl_ms` from marks of the nanosecond clock."""
+    return [(b - a) / 1e6 for a, b in pairwise(times_ns)]
+
+
 def itl_per_token_ms(times_ms: Sequence[float], event_tokens: Sequence[int]) -> list[float]:
     """Gaps weighted by tokens: the gap before an event of k tokens counts as k gaps of a k-th each.
 
@@ -68,15 +73,19 @@ def is_bursty(times_ms: Sequence[float], event_read: Sequence[int] | None = None
     (`event_read[i]` = index of the read of event i), or a gap of at most 5 % of the mean gap. TPOT is hardly moved by
     bursts and stays.
     """
-    gaps = itl_ms(times_ms)
-    if not gaps:
+    return gaps_are_bursty(itl_ms(times_ms), event_read)
+
+
+def gaps_are_bursty(gaps_ms: Sequence[float], event_read: Sequence[int] | None = None) -> bool:
+    """`is_bursty` for gaps; there is one more entry in `event_read` than there are gaps."""
+    if not gaps_ms:
         return False
-    limit = NEAR_ZERO * sum(gaps) / len(gaps)
-    near = [gap <= limit for gap in gaps]
-    if event_read is not None:
+    limit = NEAR_ZERO * sum(gaps_ms) / len(gaps_ms)
+    near = [gap <= limit for gap in gaps_ms]
+    if event_read is not None and len(set(event_read)) < len(event_read):
         same = (a == b for a, b in pairwise(event_read))
         near = [close or together for close, together in zip(near, same, strict=True)]
-    return sum(near) >= BURSTY_SHARE * len(gaps)
+    return sum(near) >= BURSTY_SHARE * len(gaps_ms)
 
 
 def unit_price_ms(

@@ -1,6 +1,7 @@
 """What one chunk says and what an answer has said so far. Text is counted, never kept."""
 
 import math
+from array import array
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
@@ -54,12 +55,17 @@ class Chunk:
     done: bool = False
 
 
+def _marks() -> "array[int]":
+    """Marks in one piece of memory: of hundreds of streams, lists of ints would be read from all over the heap."""
+    return array("q")
+
+
 @dataclass(slots=True)
 class Answer:
     """An answer as far as it has been read. Times are ns of the caller's clock, the time of the read that told."""
 
-    event_times: list[int] = field(default_factory=list)
-    event_read: list[int] = field(default_factory=list)
+    event_times: "array[int]" = field(default_factory=_marks)
+    event_read: "array[int]" = field(default_factory=_marks)
     event_usage: list[int] = field(default_factory=list)  # completion tokens stated with a token event, cumulative
     first_content_at: int | None = None
     content_chars: int = 0

@@ -80,19 +80,19 @@ def _fill_marks(record: Record, answer: Answer, t0_ns: int) -> None:
     record.finish_ms = after_t0(answer.finish_at)
     record.usage_ms = after_t0(answer.usage_at)
     record.done_ms = after_t0(answer.done_at)
-    times = [timing.ms(t0_ns, at) for at in answer.event_times]
+    times = answer.event_times
     record.token_events = len(times)
     if not times:
         return
-    record.last_token_ms = record.e2e_ms = times[-1]
+    record.last_token_ms = record.e2e_ms = timing.ms(t0_ns, times[-1])
     if answer.not_streamed:
         return
-    record.ttft_ms = times[0]
+    record.ttft_ms = timing.ms(t0_ns, times[0])
     record.ttft_content_ms = after_t0(answer.first_content_at)
     record.ttft_net_ms = timing.difference_ms(record.ttft_ms, record.sent_ms)
     record.ttft_sched_ms = timing.difference_ms(record.ttft_ms, record.scheduled_ms)
-    record.decode_ms = timing.difference_ms(times[-1], times[0])
-    record.itl_ms = timing.itl_ms(times)
+    record.decode_ms = timing.ms(times[0], times[-1])
+    record.itl_ms = timing.gaps_ms(times)
     record.stall_max_ms = max(record.itl_ms, default=None)
     record.event_read = list(answer.event_read)
     record.event_tokens = answer.event_tokens
@@ -130,7 +130,7 @@ def _flags(record: Record, answer: Answer, ignore_eos: bool) -> list[str]:
         Flag.TOKENS_PER_EVENT_GT_1: _several_tokens(record, answer),
         Flag.HIDDEN_REASONING: _hidden_reasoning(answer),
         Flag.NOT_STREAMED: answer.not_streamed,
-        Flag.BURSTY: record.itl_ms and timing.is_bursty([at / 1e6 for at in answer.event_times], answer.event_read),
+        Flag.BURSTY: record.itl_ms and timing.gaps_are_bursty(record.itl_ms, answer.event_read),
         Flag.NO_DONE: ok and not answer.saw_done and not answer.not_streamed,
         Flag.NO_FINISH_REASON: ok and answer.finish_reason is None,
         Flag.EMPTY_OUTPUT: answer.known_events and not answer.event_times and answer.finish_reason is not None,

@@ -82,7 +82,8 @@ BY_STATUS: dict[int, Outcome] = {
 CONTEXT = re.compile(
     "|".join(
         (
-            r"maximum context length",
+            r"maximum (context|prompt) length",
+            r"context length is only",
             r"maximum model length",
             r"context[ _]length[ _]exceeded",
             r"context[ _]window[ _]exceeded",
@@ -91,7 +92,8 @@ CONTEXT = re.compile(
             r"too (long|large) for (the |this )?(requested )?(model|context)",
             r"context length of only",
             r"prompt (is|was) too long",
-            r"(prompt|input)( length)? exceeds (the )?max(imum)? (length|input)",
+            r"(prompt|input)( length)?( \(\d+\))? exceeds (the )?max(imum)? (length|input)",
+            r"tokens in the prompt cannot exceed",
             r"exceeds the maximum number of (input )?tokens",
             r"exceeded model token limit",
             r"`?inputs`? must have less than \d+ tokens",
@@ -117,7 +119,7 @@ _N = r"(\d[\d,_]{0,18})"  # bounded: a page of digits must not cost quadratic ti
 LIMIT = tuple(
     re.compile(pattern)
     for pattern in (
-        rf"maximum context length (?:is|of) {_N}",
+        rf"maximum (?:context|prompt) length (?:is|of) {_N}",
         rf"maximum context length \(?{_N}",
         rf"context (?:length|size|window)(?: is| of| only|:)* *\(?{_N}",
         rf"maximum model length (?:is|of) {_N}",
@@ -127,6 +129,8 @@ LIMIT = tuple(
         rf"less than {_N} tokens",
         rf"must be <= ?{_N}",
         rf"max_(?:seq_len|input_len|model_len|num_tokens)[= (]+{_N}",
+        rf"maximum input length \({_N}",
+        rf"prompt cannot exceed {_N}",
         rf"input length should be \[\d+, ?{_N}",
     )
 )
@@ -136,6 +140,8 @@ REQUESTED = tuple(
     re.compile(pattern)
     for pattern in (
         rf"{_N} \+ {_N} >",
+        rf"total of {_N} tokens",
+        rf"passed {_N} input tokens and requested {_N} output tokens",
         rf"too large: {_N}.{{0,200}}?has {_N} input tokens",
         rf"given: {_N} `?inputs`? tokens and {_N}",
         rf"requested (?:a total of |about )?{_N} tokens",

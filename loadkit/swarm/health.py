@@ -30,7 +30,7 @@ class LagProbe:
         self._falling: deque[tuple[int, float]] = deque(maxlen=KEPT)  # (ns, lag): every lag above all later ones
         self._window = Histogram(LAG_BOUNDS_S)
         self._window_max: float | None = None
-        self._due: int | None = None  # when the next wake-up should come, or up to when lateness was counted
+        self._due: int | None = None  # when the wake-up that was asked for should come, or up to when it was counted
         self._greenlet: gevent.Greenlet | None = None
 
     def start(self) -> None:
@@ -55,7 +55,9 @@ class LagProbe:
 
     def woken(self) -> None:
         """It has come."""
-        self._note(max(0, self._overdue()) / 1e6)
+        late_ns = max(0, self._overdue())
+        self._due = None
+        self._note(late_ns / 1e6)
 
     def _overdue(self) -> int:
         """How late the next wake-up is by now (ns); negative while it is not due."""

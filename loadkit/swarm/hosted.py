@@ -1,7 +1,5 @@
 """A session under Locust's command line, which has several ways to its end and may take two of them at once."""
 
-from locust.runners import STATE_CLEANUP
-
 import sys
 from collections.abc import Callable
 from typing import Any
@@ -29,12 +27,12 @@ class Hosted:
             session.without_ladder()
         session.when_stopped = self._halt
         self._progress = Progress(session.plan, sys.stderr)
+        signals.watch(session, abort=self._abort, say=self._progress.note)
         begin(session, environment, self._progress)
         if not environment.stop_timeout:
             # Locust would cut streams that are in flight at the end; they are measured to their own deadlines instead.
             longest = max(cell.target_tokens for cell in session.plan.cells)
             environment.stop_timeout = session.plan.timeouts.for_tier(longest).total or 0
-        signals.watch(session, abort=self._abort, say=self._progress.note)
 
     def quit(self) -> None:
         """Let users finish, complete the folder, set the exit code."""
@@ -43,7 +41,7 @@ class Hosted:
             self._halt()
             Event().wait()
         self._session.visits.stop()
-        self._stop_users()
+        self._environment.runner.quit()
         end(self._session, self._environment, self._progress)
         code = conclude(self._session, self._finish, self._say)
         if code is not None:
@@ -59,18 +57,11 @@ class Hosted:
         """In a headless run the shape ends Locust, where there is one."""
         environment = self._environment
         if environment.shape_class is None:
-            self._stop_users()
+            environment.runner.quit()
         elif environment.runner.shape_greenlet is not None:
             environment.runner.shape_greenlet.join()
         if environment.web_ui is not None:
             environment.web_ui.stop()
-
-    def _stop_users(self) -> None:
-        """Let users finish. Where Locust is at it already, wait: it raises when it stops a user twice."""
-        runner = self._environment.runner
-        if runner.state == STATE_CLEANUP:
-            runner.user_greenlets.join()
-        runner.quit()
 
     def _abort(self) -> None:
         """End what is in flight now; every user still hands over its record."""

@@ -33,15 +33,19 @@ def run_local(
     """
     environment = Environment(user_classes=[LadderUser], shape_class=LadderShape(), events=locust.events)
     runner = environment.create_local_runner()
-    begin(session, environment, progress)
-    runner.start_shape()
-    shape = runner.shape_greenlet
-    assert shape is not None
-    # Killing the shape ends the wait below; quitting then ends the users, and each hands over its record first.
-    unwatch = signals.watch(session, abort=lambda: shape.kill(block=False), say=progress.note)
+
+    def abort() -> None:
+        # Killing the shape ends the wait below; quitting then ends the users, and each hands over its record first.
+        if runner.shape_greenlet is not None:
+            runner.shape_greenlet.kill(block=False)
+
+    unwatch = signals.watch(session, abort=abort, say=progress.note)
     try:
+        begin(session, environment, progress)
+        runner.start_shape()
         try:
-            shape.join()
+            assert runner.shape_greenlet is not None
+            runner.shape_greenlet.join()
         finally:
             runner.quit()
             end(session, environment, progress)
@@ -64,7 +68,8 @@ def begin(session: Session, environment: Environment, progress: Progress) -> Non
     inspect.stack()
     gc.collect()
     gc.freeze()
-    gc.disable()
+    if session.ladder:  # other runs have no pause in which to collect
+        gc.disable()
 
 
 def end(session: Session, environment: Environment, progress: Progress) -> None:

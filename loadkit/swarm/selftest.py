@@ -16,7 +16,7 @@ from loadkit.swarm.prepare import prepare
 from loadkit.swarm.progress import Progress
 from loadkit.target.selftest import ErrorBars, error_bars, fetch_truth
 
-ROUNDS, OUTPUT_TOKENS = 3, 64
+ROUNDS, OUTPUT_TOKENS = 3, 128
 
 
 @dataclass(slots=True)

@@ -55,11 +55,13 @@ class Session:
         self.manifest = manifest
         self.worker = process_name()
         self.visits = Visits(plan, plan.visits(), self._on_visit)
-        self._ladder = True
+        self.ladder = True
         self.stopped_by: str | None = None  # the signal that asked for it
         self.fault: str | None = None  # why the run could not go on
         self.live_users = 0
         self.when_stopped: Callable[[], None] = lambda: None  # what ends the users where no shape sees it by itself
+        # Tier -> length of its prompts, which is less where the tier stands at the window.
+        self.targets = {cell.tier_tokens: cell.target_tokens for cell in plan.cells}
         self._environ = environ
         self._texts = texts
         self._bos_tokens = bos_tokens
@@ -100,7 +102,7 @@ class Session:
 
     def without_ladder(self) -> None:
         """The users decide by themselves what to send: the plan gives its options and prompts, not its visits."""
-        self._ladder = False
+        self.ladder = False
         self.visits = Visits(self.plan, (), self._on_visit)
         self.manifest.without_visits()
 
@@ -132,8 +134,8 @@ class Session:
         self._drain()
 
     def on_test_stopping(self, **_: object) -> None:
-        """Locust stops the test: start nothing more."""
-        self.visits.stop()
+        """Locust stops the test: start nothing more, and let streams go home that wait for a visit."""
+        self.visits.close()
 
     # -- for users ------------------------------------------------------------------------------------------------
 
@@ -214,16 +216,11 @@ class Session:
             },
         )
 
-    @property
-    def tiers(self) -> tuple[int, ...]:
-        """The lengths there are prompts for."""
-        return tuple(sorted({cell.target_tokens for cell in self.plan.cells}))
-
     # -- inside ---------------------------------------------------------------------------------------------------
 
     def _planned_users(self) -> int:
         """As the open visit plans; users who choose for themselves are as many as Locust was told, whatever that is."""
-        if not self._ladder:
+        if not self.ladder:
             return self.live_users
         current = self.visits.current
         return current.cell.concurrency if current else 0

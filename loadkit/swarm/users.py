@@ -2,6 +2,7 @@
 
 from locust import between, task
 
+from loadkit.report.finish import finish
 from loadkit.swarm import PromptUser, install
 
 class Reader(PromptUser):
@@ -15,12 +16,14 @@ class Reader(PromptUser):
     def long(self):
         self.send("4K")
 
-install()
+install(finish)
 """
 
 from locust import User, task
-from locust.exception import StopTest, StopUser
+from locust.exception import StopUser
+from locust.user.task import LOCUST_STATE_STOPPING
 
+import sys
 from contextlib import closing
 from typing import Any
 
@@ -31,7 +34,7 @@ from loadkit.plan.errors import ConfigError
 from loadkit.plan.ladder import Cell
 from loadkit.plan.tiers import parse_tier, tier_name
 from loadkit.prompt.prompt import PromptKey
-from loadkit.record.names import Outcome, Phase
+from loadkit.record.names import ExitCode, Outcome, Phase
 from loadkit.record.record import Record
 from loadkit.swarm import events
 from loadkit.swarm.session import session_of
@@ -53,7 +56,8 @@ class PromptUser(User):
         super().__init__(environment)
         session = session_of(environment)
         if session is None:
-            raise StopTest("loadkit: call loadkit.swarm.install() at the end of the locustfile")
+            print("loadkit: call loadkit.swarm.install() at the end of the locustfile", file=sys.stderr)
+            sys.exit(ExitCode.USAGE)
         self.session = session
         self.slot = session.enter()
         self.caller: Caller = session.caller(self.slot, self.report)
@@ -64,6 +68,10 @@ class PromptUser(User):
         greenlet.link(self._gone)
         return greenlet
 
+    def stop(self, force: bool = False) -> bool:
+        """Stop; a second time is no error, since two things may end a test at once."""
+        return False if self._state == LOCUST_STATE_STOPPING and not force else super().stop(force)
+
     def _gone(self, _: object) -> None:
         self.caller.transport.close()
         self.session.leave(self.slot)
@@ -73,27 +81,27 @@ class PromptUser(User):
         session = self.session
         if session.visits.stopped:
             raise StopUser
-        length = self._length(tier)
+        tokens = self._tokens(tier)
         turn = session.turn(self.slot)
-        cell = Cell(length, max(1, session.live_users))
-        key = PromptKey(session.plan.seed, f"{length}", turn, self.slot, Phase.MEASURE.value)
+        cell = Cell(tokens, max(1, session.live_users), session.targets[tokens])
+        key = PromptKey(session.plan.seed, f"{tokens}", turn, self.slot, Phase.MEASURE.value)
         labels = {"round": turn, "phase": Phase.MEASURE.value}
-        return self.caller.run(session.call(cell, length, key, labels)).to_json()
+        return self.caller.run(session.call(cell, cell.target_tokens, key, labels)).to_json()
 
-    def _length(self, tier: str) -> int:
+    def _tokens(self, tier: str) -> int:
         """Tokens of a tier there are prompts for; a task that asks for another one ends the run."""
         try:
-            length = parse_tier(tier)
+            tokens = parse_tier(tier)
         except ConfigError as error:
             self.session.fail(str(error))
             raise StopUser from error
-        if length not in self.session.tiers:
-            known = ",".join(tier_name(tokens) for tokens in self.session.tiers)
+        if tokens not in self.session.targets:
+            known = ",".join(map(tier_name, sorted(self.session.targets)))
             self.session.fail(
-                f"a task sends tier {tier_name(length)} and there are prompts of {known}: add it to --tiers"
+                f"a task sends tier {tier_name(tokens)} and there are prompts of {known}: add it to --tiers"
             )
             raise StopUser
-        return length
+        return tokens
 
     def report(self, record: Record) -> None:
         """Fire our events and then Locust's own for one record, under fixed names: an id would fill its tables."""

@@ -12,7 +12,7 @@ import pytest
 from gevent.hub import Waiter
 
 from loadkit.call.choose import TRANSPORTS
-from loadkit.call.hub import shared
+from loadkit.call.hub import rest, shared
 from loadkit.call.request import Call
 from loadkit.call.watcher import WatcherTransport
 from loadkit.plan.endpoint import Timeouts
@@ -239,3 +239,25 @@ def test_reads_are_stamped_between_greenlets_that_go_on():
     theirs.close()
     assert order[:7] == [0, "x", 1, "x", 2, "x", 3]
     assert shared(hub) is shared(hub)
+
+
+def test_a_rest_lets_sockets_be_read():
+    """Bytes that came while one user was busy are read before the next thing it does; greenlets rest in turn."""
+    order = []
+    ours, theirs = socket.socketpair()
+    readable = gevent.get_hub().loop.io(ours.fileno(), 1)
+    readable.start(lambda: order.append(ours.recv(10).decode()))
+
+    def user(number):
+        theirs.send(b"x")
+        order.append(f"end {number}")
+        rest()
+        order.append(f"build {number}")
+        theirs.send(b"y")
+
+    gevent.joinall([gevent.spawn(user, number) for number in range(2)], timeout=GUARD_S)
+    gevent.sleep(0.01)
+    readable.stop()
+    ours.close()
+    theirs.close()
+    assert order == ["end 0", "end 1", "xx", "build 0", "y", "build 1", "y"]

@@ -343,6 +343,30 @@ def test_stopped_while_building(clock, caller):
     assert (record.sent_ms, record.done_ms, record.timestamp) == (None, None, None)
 
 
+def test_stopped_while_other_streams_are_read(clock, caller, prompt):
+    """The rest before the building is part of the request: stopped there, it has its record, and nothing was built."""
+
+    def killed():
+        raise Killed
+
+    built = []
+    made = caller(BASE, Scripted(clock), clock=clock, rest=killed)
+    (record,) = stopped(made, Call(lambda: built.append(1) or prompt, labels()))
+    assert (record.outcome, record.request_id, record.build_ms, built) == ("aborted", "r1", None, [])
+
+
+def test_the_parts_of_a_request_that_stay_are_made_once(clock, caller, prompt):
+    """Two requests with the same limit have the same body around the prompt; another limit has its own."""
+    transport = Scripted(clock, *[(200, SSE, STREAM, "eof")] * 3)
+    made = caller(BASE, transport, clock=clock)
+    for limit in (5, 5, 7):
+        made.run(Call(lambda: prompt, labels(), max_tokens=limit))
+    one, two, three = (request.body for request in transport.requests)
+    assert one[0] is two[0]
+    assert b'"max_tokens":5' in one[0] + one[-1]
+    assert b'"max_tokens":7' in three[0] + three[-1]
+
+
 def test_stopped_while_waiting_to_retry(clock, caller, prompt):
     """The refusal stays in the attempts; the request as a whole was stopped."""
 

@@ -8,6 +8,8 @@ from loadkit.measure.quantile import nearest_rank
 from loadkit.measure.timing import (
     decode_tokens_per_s,
     difference_ms,
+    gaps_are_bursty,
+    gaps_ms,
     is_bursty,
     itl_ms,
     itl_per_token_ms,
@@ -206,3 +208,16 @@ def test_an_interval_must_not_end_before_it_starts():
     """Swapped marks are a bug."""
     with pytest.raises(ValueError, match="before it starts"):
         peak_in_flight([(0, 5), (3, 2)])
+
+
+@given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 2)), min_size=1, max_size=30))
+def test_reads_that_are_shared_or_skipped(steps):
+    """Gaps of events in one read are near zero whatever reads lie between others; ns and ms marks agree."""
+    times, reads = [0], [0]
+    for gap, skipped in steps:
+        times.append(times[-1] + gap * 10**7)
+        reads.append(reads[-1] + (0 if gap == 0 else 1 + skipped))
+    gaps = gaps_ms(times)
+    assert gaps == itl_ms([at / 1e6 for at in times])
+    near = sum(gap == 0 for gap in gaps)
+    assert is_bursty([at / 1e6 for at in times], reads) is gaps_are_bursty(gaps, reads) is (near >= len(gaps) / 4)

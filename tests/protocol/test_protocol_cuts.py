@@ -173,4 +173,70 @@ def test_plain_chunks_need_no_json_parser(protocol, first, second, monkeypatch):
     monkeypatch.setattr(parser.json, "loads", lambda _: pytest.fail("json.loads was called"))
     reader.feed(2, b"data: " + json.dumps(second).encode() + b"\n\n")
     assert reader.answer.content_chars + reader.answer.reasoning_chars == 3
-    assert reader.answer.event_times == [1, 2]
+    assert list(reader.answer.event_times) == [1, 2]
+
+
+def whole_reads(style, texts):
+    """Reads of one event each in a style: (before, line end), with enough of them first to fill the raw head."""
+    before, end = style
+    chunk = '{"id":"c","choices":[{"delta":{"content":"%s"}}]}'
+    plain = [before + (chunk % "m%d" % n).encode() + end for n in range(40)]
+    return [*plain, *(before + (chunk % text).encode("utf-8", "replace") + end for text in texts)]
+
+
+styles = st.sampled_from(
+    [
+        (b"data: ", b"\n\n"),
+        (b"data:", b"\r\n\r\n"),
+        (b"event: message\ndata: ", b"\n\n"),
+        (b": ping\n\ndata: ", b"\n\n"),
+        (b"data: ", b"\r\r"),
+        (b"data: ", b"\n\nid: 7\n"),
+        (b"data: ", b"\n\ndata: "),
+        (b"", b"\n"),
+    ]
+)
+odd_reads = st.one_of(
+    st.sampled_from([b"\n", b"\r\n", b"data: [DONE]\n\n", b"event: error\n", b": x", b"data: {}\n\n", b"data: 1\n\n"]),
+    st.binary(max_size=6),
+)
+
+
+@settings(deadline=None)
+@given(
+    styles, st.lists(words, max_size=6), st.lists(st.tuples(st.integers(41, 60), odd_reads), max_size=3), st.booleans()
+)
+@example((b"data: ", b"\n\n"), ["a\nb", "\\", '"', "é", "x" * 9], [], False)
+@example((b"data: ", b"\n\n"), ["a", "b", "c"], [(42, b"event: ping\n")], False)
+@example((b"data: ", b"\r\r"), ["a", "b"], [(41, b"\n")], False)
+def test_whole_reads_are_understood_as_their_events_are(style, texts, odd, joined):
+    """Reads that are one plain event are counted without the decoder, exactly as the decoder would have had it."""
+    reads = whole_reads(style, texts)
+    for place, data in odd:
+        reads.insert(min(place, len(reads)), data)
+    if joined:
+        reads[-2:] = [b"".join(reads[-2:])]
+    content_type = "text/event-stream" if style[0] else "application/x-ndjson"
+    told = []
+    for short in (True, False):
+        with pytest.MonkeyPatch.context() as patch:
+            if not short:
+                patch.setattr(parser, "framed", lambda *_: None)
+            reader = PROTOCOLS["openai-chat"].parser(content_type, 200)
+            for at, data in enumerate(reads):
+                reader.feed(at, data)
+            reader.end(len(reads), "eof")
+            told.append((asdict(reader.answer), reader.done, reader.raw))
+    assert told[0] == told[1]
+
+
+def test_whole_reads_need_no_decoder(monkeypatch):
+    """Once the first 2 KiB have passed, a read that differs from an earlier one in its text only is not decoded."""
+    reads = whole_reads((b"data: ", b"\r\n\r\n"), ["one", "two"])
+    reader = PROTOCOLS["openai-chat"].parser("text/event-stream", 200)
+    for at, data in enumerate(reads[:-2]):
+        reader.feed(at, data)
+    monkeypatch.setattr(reader._decoder, "feed", lambda _: pytest.fail("the decoder was asked"))
+    for data in reads[-2:]:
+        reader.feed(50, data)
+    assert (list(reader.answer.event_times[-2:]), reader.answer.reads) == ([50, 50], 42)

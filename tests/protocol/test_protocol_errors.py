@@ -129,6 +129,51 @@ CONTEXT = [
         40000,
     ),
     (400, {"detail": "Input is too long for requested model."}, None, None),
+    (
+        400,
+        error(
+            "You passed 99073 input tokens and requested 32000 output tokens. However, the model's context length is"
+            " only 131072 tokens, resulting in a maximum input length of 99072 tokens. (parameter=input_tokens)",
+            type="BadRequestError",
+            param="input_tokens",
+            code=400,
+        ),
+        131072,
+        131073,
+    ),
+    (
+        400,
+        error(
+            'litellm.BadRequestError: OpenAIException - {"error":{"message":"You passed 98305 input tokens and'
+            " requested 32768 output tokens. However, the model's context length is only 131072 tokens\"}}",
+            code="400",
+        ),
+        131072,
+        131073,
+    ),
+    (
+        400,
+        error(
+            "This model's maximum context length is 4096 tokens. However, you requested 100 output tokens and your"
+            " prompt contains 4000 input tokens, for a total of 4100 tokens.",
+            code=400,
+        ),
+        4096,
+        4100,
+    ),
+    (
+        400,
+        {"error": "This model's maximum prompt length is 131072 but the request contains 537812 tokens.", "code": "x"},
+        131072,
+        537812,
+    ),
+    (400, error("Prompt length (1025) exceeds maximum input length (1024)."), 1024, 1025),
+    (
+        400,
+        {"message": "too many tokens: the total number of tokens in the prompt cannot exceed 4081 - received 4292."},
+        4081,
+        None,
+    ),
     (400, error("Your request exceeded model token limit: 8192", type="invalid_request_error"), 8192, None),
     (
         400,

@@ -1,6 +1,7 @@
 """Runs as a user starts them, each in its own process and folder, against simulators that know what reached them."""
 
 import contextlib
+import functools
 import json
 import os
 import subprocess
@@ -34,7 +35,11 @@ class Sim:
         self.process = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
         )
-        self.url = json.loads(self.process.stdout.readline())["url"]
+
+    @functools.cached_property
+    def url(self):
+        """Its base URL, as soon as it listens: several that are made first and asked later start together."""
+        return json.loads(self.process.stdout.readline())["url"]
 
     def get(self, path):
         with urllib.request.urlopen(self.url.removesuffix("/v1") + path, timeout=HANG_S) as answer:

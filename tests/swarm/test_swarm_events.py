@@ -57,16 +57,71 @@ class Seen:
         self.events = {name: [told for event, told, _ in rows if event == name] for name, _, _ in rows}
 
 
+STEER = """
+from locust import events as locust_events
+from locust.exception import StopUser
+from loadkit.report.finish import finish
+from loadkit.swarm import LadderShape, LadderUser, events, install
+
+@events.record.add_listener
+def stop(record, **kwargs):
+    raise StopUser
+
+@events.outcome.add_listener
+def after(request_id, **kwargs):
+    print("outcome of", request_id)
+
+@locust_events.request.add_listener
+def told(**kwargs):
+    print("request told")
+
+install(finish)
+"""
+# Something else than loadkit ends the test in mid-run, as the stop button of the web page does.
+QUIT = """
+import gevent
+from locust import events as locust_events
+from loadkit.report.finish import finish
+from loadkit.swarm import LadderShape, LadderUser, install
+
+@locust_events.init.add_listener
+def begin(environment, **_):
+    told = []
+    @locust_events.request.add_listener
+    def count(**_):
+        told.append(1)
+        if len(told) == 5:
+            gevent.spawn(environment.runner.quit)
+
+install(finish)
+"""
+SILENT = "from loadkit.swarm import *\nevents.ttft.add_listener(lambda **_: 1 / 0)\ninstall()\n"
+
+
 @pytest.fixture(scope="module")
-def seen(make_sim, locust, locustfile, tmp_path_factory):
-    """A server that refuses half of the requests and asks to wait 20 ms: answers, retries and failures."""
-    server = make_sim("--ttft-ms", "20", "--itl-ms", "4", "--error-rate", "0.55", "--error-status", "429",
-                      "--retry-after", "0.02", "--seed", "3")  # fmt: skip
+def runs(make_sim, sim, locust, locustfile, tmp_path_factory):
+    """The runs of this module, under way. One server refuses half of the requests and asks to wait 20 ms."""
+    refusing = make_sim("--ttft-ms", "20", "--itl-ms", "4", "--error-rate", "0.55", "--error-status", "429",
+                        "--retry-after", "0.02", "--seed", "3")  # fmt: skip
     path = tmp_path_factory.mktemp("spy") / "events"
-    run = locust(locustfile(SPY), server.url, *PLAN, env={"SPY": str(path)})
+    spied = locust(locustfile(SPY), refusing.url, *PLAN, env={"SPY": str(path)})
+    spied.server, spied.spy = refusing, path
+    short = ("--tiers", "32", "--max-tokens", "2", "--no-check")
+    return {
+        "spied": spied,
+        "steered": locust(locustfile(STEER), sim.url, *short, "--concurrency", "2", "--rounds", "2"),
+        "quit": locust(locustfile(QUIT), sim.url, *short, "--concurrency", "2", "--rounds", "500"),
+        "silent": locust(locustfile(SILENT), sim.url, *short, "--concurrency", "1", "--rounds", "1"),
+    }
+
+
+@pytest.fixture(scope="module")
+def seen(runs):
+    """The run with answers, retries and failures, ended, and what its listeners were told."""
+    run = runs["spied"]
     run.code = run.end()
-    seen = Seen(run, path)
-    seen.received = server.received(run.manifest["run_id"])
+    seen = Seen(run, run.spy)
+    seen.received = run.server.received(run.manifest["run_id"])
     return seen
 
 
@@ -145,41 +200,17 @@ def test_listeners_that_raise_or_spoil_change_nothing(seen):
     assert all(row["request_id"] and row["outcome"] for row in run.records)
 
 
-def test_without_a_report_locusts_exit_code_does_not_change_either(sim, locust, locustfile):
+def test_without_a_report_locusts_exit_code_does_not_change_either(runs):
     """install() alone leaves the code to Locust, which would give 2 for a listener that raised."""
-    text = "from loadkit.swarm import *\nevents.ttft.add_listener(lambda **_: 1 / 0)\ninstall()\n"
-    plan = ("--tiers", "32", "--concurrency", "1", "--rounds", "1", "--max-tokens", "2", "--no-check")
-    run = locust(locustfile(text), sim.url, *plan)
+    run = runs["silent"]
     assert run.end() == 0, run.err
     assert "ZeroDivisionError" in run.err
     assert len(run.records) == 2
 
 
-def test_a_listener_that_steers_its_user_loses_nothing(sim, locust, locustfile):
+def test_a_listener_that_steers_its_user_loses_nothing(runs, sim):
     """StopUser ends the user, after all events of the request; the ladder then cannot go on and says so."""
-    text = """
-from locust import events as locust_events
-from locust.exception import StopUser
-from loadkit.report.finish import finish
-from loadkit.swarm import LadderShape, LadderUser, events, install
-import sys
-
-@events.record.add_listener
-def stop(record, **kwargs):
-    raise StopUser
-
-@events.outcome.add_listener
-def after(request_id, **kwargs):
-    print("outcome of", request_id)
-
-@locust_events.request.add_listener
-def told(**kwargs):
-    print("request told")
-
-install(finish)
-"""
-    plan = ("--tiers", "32", "--concurrency", "2", "--rounds", "2", "--max-tokens", "2", "--no-check")
-    run = locust(locustfile(text), sim.url, *plan)
+    run = runs["steered"]
     assert run.end() == (6 if run.saturated else 3), run.err
     assert run.sent == sim.received(run.manifest["run_id"])
     assert [line for line in run.out.splitlines() if line.startswith("outcome of")] == [
@@ -188,3 +219,14 @@ install(finish)
     assert run.out.count("request told") == len(run.records)
     assert "a user was stopped in the middle of cell 32x2" in run.manifest["fault"]
     assert [line for line in run.lines if line.startswith("loadkit:")] == [f"loadkit: {run.manifest['fault']}"]
+
+
+def test_locust_may_stop_the_test_by_itself(runs, sim):
+    """Streams then end after their request, nothing is lost, and the run is not complete."""
+    run = runs["quit"]
+    assert run.end() == (6 if run.saturated else 3), run.err
+    assert {row["outcome"] for row in run.records} == {"ok"}
+    assert 5 <= len(run.records) < 50
+    assert run.sent == sim.received(run.manifest["run_id"])
+    assert [visit["state"] for visit in run.manifest["visits"]] == ["stopped"]
+    assert "Traceback" not in run.err

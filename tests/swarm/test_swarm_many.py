@@ -33,13 +33,13 @@ def test_a_hundred_and_fifty_streams_are_all_in_flight(make_sim, loadkit):
     assert waits[-2] < 300  # a second turn in a pool would add the 300 ms of the first
 
 
-def test_more_streams_than_files_are_refused(sim, loadkit):
+def test_more_streams_than_files_are_refused(loadkit):
     """Where the system cannot give so many sockets, one line says so before anything is sent."""
 
     def few_files():
         resource.setrlimit(resource.RLIMIT_NOFILE, (100, 100))
 
-    run = loadkit(sim.url, "--tiers", "32", "--concurrency", "90", preexec_fn=few_files)
+    run = loadkit("http://127.0.0.1:9", "--tiers", "32", "--concurrency", "90", preexec_fn=few_files)
     assert run.end() == 2
     assert [line for line in run.lines if line.startswith("loadkit:")] == [
         "loadkit: 90 streams take 154 open files and `ulimit -Hn` allows 100: raise it"

@@ -23,7 +23,7 @@ class Reader(PromptUser):
 
     @task
     def long(self):
-        self.send("96")
+        self.send("256")
 
 class Binge(PromptUser):
     fixed_count = 1
@@ -31,20 +31,61 @@ class Binge(PromptUser):
     @task
     def twice(self):
         self.send("48")
-        self.send("96")
+        self.send("256")
 
 install(finish)
 """
-PLAN = ("--tiers", "48,96", "--max-tokens", "3", "--seed", "5", "--no-check")
+PLAN = ("--tiers", "48,256", "--max-tokens", "3", "--seed", "5", "--no-check")
+
+
+# Users that leave after each task, and others that take their places.
+COMING_AND_GOING = OWN.replace('self.send("256")', 'self.send("256")\n        raise StopUser').replace(
+    "install(finish)",
+    """
+from gevent import sleep, spawn
+from locust.exception import StopUser
+
+@events.test_start.add_listener
+def respawn(environment, **_):
+    def again():
+        while not environment.loadkit_session.visits.stopped:
+            sleep(0.2)
+            environment.runner.spawn_users({"Binge": 1})
+    spawn(again)
+
+install(finish)""",
+)
 
 
 @pytest.fixture(scope="module")
-def own(make_sim, locust, locustfile):
-    """Three users of two classes for three seconds, ended. TTFT 150 ms: some requests are in flight at the end."""
-    server = make_sim("--ttft-ms", "150", "--itl-ms", "4")
-    run = locust(locustfile(OWN), server.url, *PLAN, "-u", "3", "-r", "10", "-t", "3s")
-    run.server = server
+def runs(make_sim, sim, start, locust, locustfile, locustfiles, tmp_path_factory):
+    """Every run of this module, under way at once."""
+    slow = make_sim("--ttft-ms", "150", "--itl-ms", "4")  # some requests are in flight when the time is over
+    lab = tmp_path_factory.mktemp("lab") / "endpoints.toml"
+    lab.write_text(f'[endpoints.lab]\nbase_url = "{slow.url}"\nmodel = "sim"\nwindow = 256\n')
+    three = ("-u", "3", "-r", "10")
+    mix = locustfiles / "mix.py"
+    (command,) = [line for line in mix.read_text().splitlines() if line.startswith("locust -f")]
+    words = command.replace("http://127.0.0.1:8000", sim.url).replace("locustfiles/mix.py", str(mix)).split()
+    words[words.index("-t") + 1] = "3s"
+    return {
+        "own": locust(locustfile(OWN), None, "--endpoints", lab, *PLAN, *three, "-t", "3s"),
+        "mix": start("-m", *words, "--max-tokens", "3"),
+        "coming and going": locust(locustfile(COMING_AND_GOING), sim.url, *PLAN, "-u", "1", "-t", "2s"),
+        "4K": locust(locustfile(OWN.replace("256", "4K")), sim.url, *PLAN, *three, "-t", "1m"),
+        "lots": locust(locustfile(OWN.replace("256", "lots")), sim.url, *PLAN, *three, "-t", "1m"),
+        "forgotten": locust(locustfile(OWN.replace("install(finish)", "")), None, "-u", "1", "-t", "1s"),
+        "folder": locust(locustfiles, sim.url, "--tiers", "128,1K", "--concurrency", "1", "--dry-run"),
+        "slow": slow,
+    }
+
+
+@pytest.fixture(scope="module")
+def own(runs):
+    """Three users of two classes for three seconds, ended."""
+    run = runs["own"]
     run.code = run.end()
+    run.server = runs["slow"]
     return run
 
 
@@ -63,10 +104,11 @@ def test_its_requests_are_all_in_the_folder(own):
 def test_classes_tasks_and_tiers_are_its_own(own):
     """Both tiers are asked for, the short one more often; a cell is its tier and the users there were."""
     tiers = Counter(row["tier_tokens"] for row in own.records)
-    assert set(tiers) == {48, 96}
-    assert tiers[48] > tiers[96]
-    assert {row["cell"] for row in own.records} <= {f"{tier}x{users}" for tier in (48, 96) for users in (1, 2, 3)}
-    assert {row["target_tokens"] for row in own.records} == {48, 96}
+    assert set(tiers) == {48, 256}
+    assert tiers[48] > tiers[256]
+    assert {row["cell"] for row in own.records} <= {f"{tier}x{users}" for tier in (48, 256) for users in (1, 2, 3)}
+    # The endpoint's window is 256: prompts of that tier leave room for three output tokens and the template.
+    assert {(row["tier_tokens"], row["target_tokens"]) for row in own.records} == {(48, 48), (256, 189)}
 
 
 def test_no_prompt_is_sent_twice(own):
@@ -81,24 +123,9 @@ def test_it_never_counts_as_short_of_users(own):
     assert max(row["users_live"] for row in own.telemetry) == 3
 
 
-def test_a_slot_taken_over_by_another_user_has_new_prompts(sim, locust, locustfile):
+def test_a_slot_taken_over_by_another_user_has_new_prompts(runs, sim):
     """Users that come and go share slots one after another; their prompts are still all different."""
-    text = OWN.replace(
-        'self.send("96")', 'self.send("96")\n        from locust.exception import StopUser\n        raise StopUser'
-    )
-    text = text.replace("install(finish)", """
-from gevent import sleep, spawn
-
-@events.test_start.add_listener
-def respawn(environment, **_):
-    def again():
-        while not environment.loadkit_session.visits.stopped:
-            sleep(0.2)
-            environment.runner.spawn_users({"Binge": 1})
-    spawn(again)
-
-install(finish)""")  # fmt: skip
-    run = locust(locustfile(text), sim.url, *PLAN, "-u", "1", "-t", "2s")
+    run = runs["coming and going"]
     run.end()
     hashes = [row["prompt_sha256"] for row in run.records]
     assert len(hashes) > 6
@@ -107,9 +134,9 @@ install(finish)""")  # fmt: skip
 
 
 @pytest.mark.parametrize(("tier", "says"), [("4K", "4K"), ("lots", "unknown tier")])
-def test_a_tier_there_are_no_prompts_for_ends_the_run_with_one_line(sim, locust, locustfile, tier, says):
+def test_a_tier_there_are_no_prompts_for_ends_the_run_with_one_line(runs, sim, tier, says):
     """It names the tier; nothing loops, no traceback; what was sent before is kept; the run is not complete."""
-    run = locust(locustfile(OWN.replace("96", tier)), sim.url, *PLAN, "-u", "3", "-r", "10", "-t", "1m")
+    run = runs[tier]
     assert run.end() == (6 if run.saturated else 3), run.err
     (line,) = [line for line in run.lines if line.startswith("loadkit:")]
     assert says in line
@@ -117,32 +144,27 @@ def test_a_tier_there_are_no_prompts_for_ends_the_run_with_one_line(sim, locust,
     assert run.sent == sim.received(run.manifest["run_id"])
 
 
-def test_a_locustfile_that_forgot_install_is_told(locust, locustfile, sim):
-    """No options, no session: one line says what is missing."""
-    run = locust(locustfile(OWN.replace("install(finish)", "")), None, "-u", "1", "-t", "1s")
-    run.end()
-    assert "call loadkit.swarm.install()" in run.err
+def test_a_locustfile_that_forgot_install_is_told(runs):
+    """One line says what is missing, exit code 2."""
+    run = runs["forgotten"]
+    assert run.end() == 2
+    assert "loadkit: call loadkit.swarm.install() at the end of the locustfile" in run.err
+    assert "Traceback" not in run.err
 
 
-def test_the_example_runs_as_its_docstring_says(sim, locustfiles, start):
+def test_the_example_runs_as_its_docstring_says(runs, sim, locustfiles):
     """locustfiles/mix.py: about a dozen lines, and the command in its docstring works as it stands."""
-    file = locustfiles / "mix.py"
-    text = file.read_text()
-    (command,) = [line for line in text.splitlines() if line.startswith("locust -f")]
-    words = command.replace("http://127.0.0.1:8000", sim.url).replace("locustfiles/mix.py", str(file)).split()
-    words[words.index("-t") + 1] = "3s"
-    run = start("-m", *words, "--max-tokens", "3")
+    run = runs["mix"]
     assert run.end() == (6 if run.saturated else 0), run.err
     assert {row["tier_tokens"] for row in run.records} <= {128, 1024}
     assert len(run.records) >= 4
     assert run.sent == sim.received(run.manifest["run_id"])
-    code = [line for line in text.split('"""')[2].splitlines() if line]
-    assert len(code) <= 15
+    code = (locustfiles / "mix.py").read_text().split('"""')[2]
+    assert len([line for line in code.splitlines() if line]) <= 15
 
 
-def test_a_folder_of_locustfiles_runs_too(sim, locust, locustfiles):
+def test_a_folder_of_locustfiles_runs_too(runs):
     """`-f DIR` loads them all: their options are added once."""
-    plan = ("--tiers", "128,1K", "--concurrency", "1", "--rounds", "1", "--max-tokens", "2", "--no-check")
-    run = locust(locustfiles, sim.url, *plan, "--dry-run")
+    run = runs["folder"]
     assert run.end() == 0, run.err
     assert "Plan grid" in run.out

@@ -2,7 +2,6 @@
 
 import json
 import signal
-from collections import Counter
 
 import pytest
 
@@ -32,17 +31,30 @@ def told(name, exception, **kwargs):
 LADDER = "import json\nfrom locust import events\nfrom loadkit.report.finish import finish\n"
 LADDER += "from loadkit.swarm import LadderShape, LadderUser, install\n" + SPY + "\ninstall(finish)\n"
 HOSTS = ("loadkit", "ladder", "own")
-PLAN = ("--tiers", "32", "--concurrency", "2", "--rounds", "50", "--no-check")
+PLAN = ("--tiers", "32", "--concurrency", "2", "--rounds", "500", "--no-check")
 SHORT = ("--max-tokens", "4", *PLAN)  # each request takes half a second
+CHECKED = ("--tiers", "32", "--concurrency", "1")
+BOTH = (signal.SIGTERM, signal.SIGINT)
 ENDLESS = ("--max-tokens", "100000", "--yes", *PLAN)
 
 
 @pytest.fixture(scope="module")
-def begin(make_sim, loadkit, locust, locustfile, locustfiles):
-    """begin(host, options): a run against a server of its own."""
+def runs(make_sim, loadkit, locust, locustfile):
+    """Every run of this module, under way at once, each against a server of its own."""
 
-    def start(host, options, ttft_ms=400):
-        server = make_sim("--ttft-ms", str(ttft_ms), "--itl-ms", "10")
+    never = ("--ttft-ms", "60000")
+    refusing = ("--error-rate", "1", "--error-status", "429", "--retry-after", "30")
+    plans = {
+        **{("drain", host, number): (host, SHORT, ("--ttft-ms", "400")) for host in HOSTS for number in BOTH},
+        **{("abort", host): (host, ENDLESS, ("--ttft-ms", "0")) for host in HOSTS},
+        "stop timeout": ("own", (*ENDLESS, "--stop-timeout", "1"), ("--ttft-ms", "0")),
+        "retry": ("loadkit", SHORT, refusing),
+        ("early", "loadkit", signal.SIGTERM): ("loadkit", CHECKED, never),
+        ("early", "ladder", signal.SIGINT): ("ladder", CHECKED, never),
+    }
+    servers = {name: make_sim("--itl-ms", "10", *law) for name, (_, _, law) in plans.items()}
+
+    def begin(server, host, options):
         if host == "loadkit":
             run = loadkit(server.url, *options)
         elif host == "ladder":
@@ -52,36 +64,7 @@ def begin(make_sim, loadkit, locust, locustfile, locustfiles):
         run.server = server
         return run
 
-    return start
-
-
-@pytest.fixture(scope="module")
-def drained(begin):
-    """(host, signal) -> the run that got it while its third and fourth request were in flight, ended."""
-    runs = {(host, number): begin(host, SHORT) for host in HOSTS for number in (signal.SIGTERM, signal.SIGINT)}
-    for (_, number), run in runs.items():
-        run.server.reached(received=4, in_flight=2)
-        run.in_flight = run.server.stats()["in_flight"]
-        run.signal(number)
-    for run in runs.values():
-        run.code = run.end()
-    return runs
-
-
-@pytest.fixture(scope="module")
-def aborted(begin, until):
-    """Host -> the run that got a second signal while it drained, ended."""
-    runs = {host: begin(host, ENDLESS, ttft_ms=0) for host in HOSTS}
-    for run in runs.values():
-        run.server.reached(in_flight=2)
-        until(lambda server=run.server: server.stats()["late_ms"]["p50"] is not None, "a token")
-        run.signal(signal.SIGTERM)
-    for run in runs.values():
-        run.said("draining")
-        run.signal(signal.SIGTERM)
-    for run in runs.values():
-        run.code = run.end()
-    return runs
+    return {name: begin(servers[name], host, options) for name, (host, options, _) in plans.items()}
 
 
 @pytest.fixture(params=HOSTS)
@@ -90,15 +73,31 @@ def host(request):
     return request.param
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT], ids=["term", "int"])
-def test_a_signal_drains(drained, host, number):
+@pytest.fixture(scope="module")
+def aborted(runs, until):
+    """Host -> the run that got a second signal while it drained, ended."""
+    chosen = {host: runs["abort", host] for host in HOSTS}
+    for run in chosen.values():
+        run.server.reached(in_flight=2)
+        until(lambda server=run.server: server.stats()["late_ms"]["p50"] is not None, "a token")
+        run.signal(signal.SIGTERM)
+    for run in chosen.values():
+        run.said("draining")
+        run.signal(signal.SIGTERM)
+        run.code = run.end()
+    return chosen
+
+
+@pytest.mark.parametrize("number", BOTH, ids=["term", "int"])
+def test_a_signal_drains(runs, host, number):
     """What was in flight is finished and kept, nothing is started after it, the folder is whole, exit code 7."""
-    run = drained[host, number]
-    assert run.code == run.summary["exit_code"] == 7, run.err
-    assert run.in_flight == 2
+    run = runs["drain", host, number]
+    before = run.server.reached(received=4, in_flight=2)["received"]
+    run.signal(number)
+    assert run.end() == run.summary["exit_code"] == 7, run.err
     assert {row["outcome"] for row in run.records} == {"ok"}
     assert run.sent == run.server.received(run.manifest["run_id"])
-    assert len(run.records) <= 6  # two may have been replaced while the signal was on its way
+    assert len(run.records) <= before + 4  # the signal takes its time; the plan has a thousand
     assert run.manifest["stopped_by"] == number.name
     assert run.manifest["ended_at"]
     assert (run.folder / "report.md").read_text()
@@ -128,38 +127,34 @@ def test_an_aborted_request_is_told_to_locust_once(aborted, host):
     assert told == [["32x2", "aborted"]] * 2
 
 
-def test_locusts_own_stop_timeout_cuts_streams_into_records(begin):
-    """-s and -t of Locust's: users that do not finish in time are killed, and their requests are not lost."""
-    run = begin("own", (*ENDLESS, "--stop-timeout", "1"))
+def test_locusts_own_stop_timeout_cuts_streams_into_records(runs):
+    """-s of Locust's: users that do not finish in time are killed, and their requests are not lost."""
+    run = runs["stop timeout"]
     run.server.reached(in_flight=2)
     run.signal(signal.SIGTERM)
     assert run.end() == 7, run.err
-    assert Counter(row["outcome"] for row in run.records) == {"aborted": 2}
+    assert [row["outcome"] for row in run.records] == ["aborted"] * 2
     assert run.sent == run.server.received(run.manifest["run_id"])
+    told = [line for line in run.out.splitlines() if line.startswith("REQUEST")]
+    assert told == ['REQUEST ["32x2", "aborted"]'] * 2
 
 
-def test_a_signal_ends_the_wait_for_a_retry(make_sim, loadkit):
+def test_a_signal_ends_the_wait_for_a_retry(runs):
     """A request that waits half a minute to be sent again is not sent again: the drain does not wait for it."""
-    server = make_sim("--error-rate", "1", "--error-status", "429", "--retry-after", "30")
-    run = loadkit(server.url, "--tiers", "32", "--concurrency", "2", "--no-check")
-    server.reached(received=2)
+    run = runs["retry"]
+    run.server.reached(received=2)
     run.signal(signal.SIGTERM)
     assert run.end() == 7, run.err
     assert [row["outcome"] for row in run.records] == ["aborted"] * 2
     assert [[attempt["outcome"] for attempt in row["attempts"]] for row in run.records] == [["rate_limited"]] * 2
-    assert run.sent == server.received(run.manifest["run_id"])
+    assert run.sent == run.server.received(run.manifest["run_id"])
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT], ids=["term", "int"])
-@pytest.mark.parametrize("host", ["loadkit", "ladder"])
-def test_a_signal_before_the_first_request_is_one_line(make_sim, loadkit, locust, locustfiles, host, number):
+@pytest.mark.parametrize(("host", "number"), [("loadkit", signal.SIGTERM), ("ladder", signal.SIGINT)])
+def test_a_signal_before_the_first_request_is_one_line(runs, host, number):
     """While the target is still being checked there is nothing to drain: exit code 7, no traceback, no folder."""
-    server = make_sim("--ttft-ms", "60000")
-    options = ("--tiers", "32", "--concurrency", "1")
-    run = (
-        loadkit(server.url, *options) if host == "loadkit" else locust(locustfiles / "ladder.py", server.url, *options)
-    )
-    server.reached(in_flight=1)  # the ping
+    run = runs["early", host, number]
+    run.server.reached(in_flight=1)  # the ping
     run.signal(number)
     assert run.end() == 7
     assert [line for line in run.lines if line.startswith("loadkit")] == ["loadkit: stopped"]

@@ -46,44 +46,59 @@ def test_importing_opens_and_starts_nothing(snippet, locustfiles):
     assert snippet(IMPORT, *files) == {}
 
 
+REFUSED = {
+    "--json": ("--json",),
+    "--json-file": ("--json-file", "result"),
+    "--processes": ("--processes", "2"),
+    "unknown tier": ("--tiers", "lots"),
+    "--rate": ("--rate", "5"),
+}
+
+
+@pytest.fixture(scope="module")
+def untouched(make_sim):
+    """A server that nobody should reach."""
+    return make_sim()
+
+
+@pytest.fixture(scope="module")
+def runs(untouched, loadkit, locust, locustfiles):
+    """Every run of this module, under way at once."""
+    file, url = locustfiles / "ladder.py", untouched.url
+    return {
+        **{says: locust(file, url, *PLAN, "--no-check", *options) for says, options in REFUSED.items()},
+        "loadkit": loadkit(url, *PLAN, "--dry-run"),
+        "locust": locust(file, url, *PLAN, "--dry-run"),
+        "dead": locust(file, "http://127.0.0.1:9", *PLAN),
+    }
+
+
 @pytest.mark.parametrize("host", ["loadkit", "locust"])
-def test_a_dry_run_sends_nothing(make_sim, loadkit, locust, locustfiles, host):
+def test_a_dry_run_sends_nothing(runs, untouched, host):
     """The plan is printed, exit code 0; nobody was asked anything and no folder was made."""
-    server = make_sim()
-    file = locustfiles / "ladder.py"
-    run = loadkit(server.url, *PLAN, "--dry-run") if host == "loadkit" else locust(file, server.url, *PLAN, "--dry-run")
+    run = runs[host]
     assert run.end() == 0, run.err
     assert "1 measured, 1 warm-up" in run.out
-    assert server.stats()["received"] == 0
+    assert untouched.stats()["received"] == 0
     assert not (run.cwd / "runs").exists()
 
 
-@pytest.mark.parametrize(
-    ("options", "says"),
-    [
-        (("--json",), "--json"),
-        (("--json-file", "result"), "--json-file"),
-        (("--processes", "2"), "--processes"),
-        (("--tiers", "lots"), "unknown tier"),
-        (("--rate", "5"), "--rate"),
-    ],
-)
-def test_what_would_spoil_a_run_is_refused(sim, locust, locustfiles, options, says):
+@pytest.mark.parametrize("says", REFUSED)
+def test_what_would_spoil_a_run_is_refused(runs, untouched, says):
     """Options of Locust's that reset or overwrite numbers, ours that cannot be kept: exit code 2, one clear line."""
-    before = sim.stats()["received"]
-    run = locust(locustfiles / "ladder.py", sim.url, *PLAN, "--no-check", *options)
+    run = runs[says]
     assert run.end() == 2, run.err
     lines = {line for line in run.lines if line.startswith("loadkit:")}
-    assert len(lines) == 1
+    assert len(lines) == 1  # of every process, where Locust had forked some
     assert says in lines.pop()
     assert "Traceback" not in run.err
-    assert sim.stats()["received"] == before
+    assert untouched.stats()["received"] == 0
     assert not (run.cwd / "runs").exists()
 
 
-def test_a_dead_url_is_exit_code_5_for_locust_too(locust, locustfiles):
+def test_a_dead_url_is_exit_code_5_for_locust_too(runs):
     """The line that `loadkit run` would print, and no traceback."""
-    run = locust(locustfiles / "ladder.py", "http://127.0.0.1:9", *PLAN)
+    run = runs["dead"]
     assert run.end() == 5
     (line,) = [line for line in run.lines if line.startswith("loadkit:")]
     assert "127.0.0.1:9" in line

@@ -13,7 +13,7 @@ import numpy as np
 
 Array = np.ndarray
 
-TIER_SD = 0.02
+TIER_SD = 0.015
 OUTLIERS = 0.05
 SLOW_SHARE = 0.85  # of the outliers
 TAIL = 0.8  # mean excess of an outlier, in log units
@@ -23,7 +23,7 @@ POOLED_WEIGHT = 8  # pseudo degrees of freedom of the pooled noise in the noise 
 MOST_REPEATS = 32  # more are thinned to evenly spaced order statistics: the tier effect rules by then
 FARTHEST = 2.5  # log distance from the median beyond which a repeat is as wrong as it can be
 POINTS = 1024
-FAST_TIER, SLOW_TIER = 0.02, 0.002  # chance that a whole tier reads far too low (a cache hit) or too high
+FAST_TIER, SLOW_TIER = 0.04, 0.002  # chance that a whole tier reads far too low (a cache hit) or too high
 TIER_TAIL = 0.6  # mean distance of such a tier, in log units
 
 
@@ -60,15 +60,15 @@ class Tiers:
         return self.weight[np.arange(len(self.x)), np.clip(place, 0, self.weight.shape[1] - 1)]
 
 
-def build(x: Array, samples: Sequence[Array], slow: int) -> Tiers:
-    """The likelihood of positive samples at ascending distinct x; `slow` is +1 where a bad repeat reads high."""
+def build(x: Array, samples: Sequence[Array]) -> Tiers:
+    """The likelihood of positive times at ascending distinct x."""
     logs = [thin(np.log(values)) for values in samples]
     medians = np.array([np.median(values) for values in logs])
     apart = [np.clip(values - median, -FARTHEST, FARTHEST) for values, median in zip(logs, medians, strict=True)]
     noise = noise_of(apart)
     reach = max(float(np.max(np.abs(values))) for values in apart) + 8 * max(TIER_SD, float(noise.max()))
     offsets = np.linspace(-reach, reach, POINTS)
-    raw = np.array([np.sum(density(v[:, None] - offsets, s, slow), axis=0) for v, s in zip(apart, noise, strict=True)])
+    raw = np.array([np.sum(density(v[:, None] - offsets, s), axis=0) for v, s in zip(apart, noise, strict=True)])
     loglik = smear(raw, offsets)
     best = np.argmax(loglik, axis=1)
     return Tiers(x, medians + offsets[best], medians - reach, offsets[1] - offsets[0], loglik, pull(loglik, offsets, best))
@@ -96,10 +96,10 @@ def noise_of(apart: Sequence[Array]) -> Array:
     return np.maximum(NOISE_FLOOR, shrunk)
 
 
-def density(apart: Array, noise: float, slow: int) -> Array:
+def density(apart: Array, noise: float) -> Array:
     """Log density of a repeat this far, in log units, above the curve."""
     normal = (1 - OUTLIERS) / (noise * np.sqrt(2 * np.pi)) * np.exp(-0.5 * (apart / noise) ** 2)
-    share = np.where(apart * slow > 0, SLOW_SHARE, 1 - SLOW_SHARE)
+    share = np.where(apart > 0, SLOW_SHARE, 1 - SLOW_SHARE)
     return np.log(normal + OUTLIERS * share / TAIL * np.exp(-np.abs(apart) / TAIL))
 
 

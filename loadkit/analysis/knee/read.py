@@ -1,0 +1,41 @@
+"""Sorts out what callers hand in: ascending distinct tiers with positive finite repeats."""
+
+import math
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+
+from loadkit.analysis.knee.tiers import Array
+
+
+def ladder(x: Any, samples: Any) -> tuple[Array, list[Array]]:
+    """Tiers in ascending order with their repeats, sorted.
+
+    Tiers of the same x are joined. Left out are values that are no positive finite number, and tiers without any.
+    `samples[i]` may be a single number; what has no partner in the other argument is ignored.
+    """
+    joined: dict[float, list[float]] = {}
+    for place, repeats in zip(series(x), series(samples), strict=False):
+        tier = number(place)
+        values = [value for value in map(number, series(repeats)) if value is not None]
+        if tier is not None and values:
+            joined.setdefault(tier, []).extend(values)
+    tiers = sorted(joined)
+    return np.array(tiers), [np.array(sorted(joined[tier])) for tier in tiers]
+
+
+def series(values: Any) -> Iterable[Any]:
+    """The values to go through; one value alone, and nothing for None."""
+    if values is None:
+        return ()
+    return values if isinstance(values, Iterable) and not isinstance(values, str | bytes) else (values,)
+
+
+def number(value: Any) -> float | None:
+    """A positive finite number that has a finite inverse, else None."""
+    try:
+        found = float(value)
+    except (TypeError, ValueError, OverflowError):
+        return None
+    return found if 0 < found < math.inf and 1 / found < math.inf else None
