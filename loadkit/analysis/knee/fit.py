@@ -6,7 +6,7 @@ import numpy as np
 
 from loadkit.analysis.knee.tiers import Array, Tiers
 
-ROUNDS = 6
+ROUNDS = 5
 RIDGE = 1e-9
 FAINT = 1e-12  # a curve is nowhere taken to be less than this share of the data
 

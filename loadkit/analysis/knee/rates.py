@@ -1,7 +1,8 @@
 """The models of a throughput X over concurrency N, as residence times R = N / X (Little's law) up to a factor.
 
     constant   R = 1: X grows in proportion
-    rounded    (1 + (N/h)^p)^(1/p), N90 = h (0.9^-p - 1)^(-1/p); batching servers have p from 1 to 1.4, min(N, c) p large
+    rounded    (1 + (N / h)^p)^(1/p), N90 = h (0.9^-p - 1)^(-1/p); batching servers have p from 1 to 1.4, and
+               X = min(N, c) is the limit of a great p
     capped     1 + r N / S up to S slots, beyond in proportion to N, N90 = 0.9 S / (1 + r / 10)
     universal  1 + s N / P + (N / P)^2, the universal scalability law (Gunther): X has its maximum at P
 

@@ -13,7 +13,7 @@ def ladder(x: Any, samples: Any) -> tuple[Array, list[Array]]:
     """Tiers in ascending order with their repeats, sorted.
 
     Tiers of the same x are joined. Left out are values that are no positive finite number, and tiers without any.
-    `samples[i]` may be a single number; what has no partner in the other argument is ignored.
+    `samples[i]` may be a single number; an x or a sample without its partner is ignored.
     """
     joined: dict[float, list[float]] = {}
     for place, repeats in zip(series(x), series(samples), strict=False):
@@ -26,10 +26,13 @@ def ladder(x: Any, samples: Any) -> tuple[Array, list[Array]]:
 
 
 def series(values: Any) -> Iterable[Any]:
-    """The values to go through; one value alone, and nothing for None."""
-    if values is None:
-        return ()
-    return values if isinstance(values, Iterable) and not isinstance(values, str | bytes) else (values,)
+    """The values to go through; what cannot be gone through is one value alone."""
+    if isinstance(values, str | bytes):
+        return (values,)
+    try:
+        return iter(values)
+    except TypeError:
+        return (values,)
 
 
 def number(value: Any) -> float | None:

@@ -17,7 +17,8 @@ TIER_SD = 0.015
 OUTLIERS = 0.05
 SLOW_SHARE = 0.85  # of the outliers
 TAIL = 0.8  # mean excess of an outlier, in log units
-NOISE_UNKNOWN = 0.05  # taken where no tier has two repeats
+NOISE_UNKNOWN = 0.05  # taken where repeats are missing
+FEW_PAIRS = 10  # so many pairs of repeats, real or of unknown noise, make the pooled noise
 NOISE_FLOOR = 0.005
 POOLED_WEIGHT = 8  # pseudo degrees of freedom of the pooled noise in the noise of a tier
 MOST_REPEATS = 32  # more are thinned to evenly spaced order statistics: the tier effect rules by then
@@ -71,7 +72,9 @@ def build(x: Array, samples: Sequence[Array]) -> Tiers:
     raw = np.array([np.sum(density(v[:, None] - offsets, s), axis=0) for v, s in zip(apart, noise, strict=True)])
     loglik = smear(raw, offsets)
     best = np.argmax(loglik, axis=1)
-    return Tiers(x, medians + offsets[best], medians - reach, offsets[1] - offsets[0], loglik, pull(loglik, offsets, best))
+    return Tiers(
+        x, medians + offsets[best], medians - reach, offsets[1] - offsets[0], loglik, pull(loglik, offsets, best)
+    )
 
 
 def thin(logs: Array) -> Array:
@@ -89,7 +92,8 @@ def noise_of(apart: Sequence[Array]) -> Array:
     """
     pairs = [np.abs(v[:, None] - v[None, :])[np.triu_indices(len(v), 1)] for v in apart]
     joined = np.concatenate(pairs)
-    pooled = float(np.quantile(joined, 0.4)) / 0.7416 if len(joined) else NOISE_UNKNOWN
+    missing = np.full(max(0, FEW_PAIRS - len(joined)), 0.7416 * NOISE_UNKNOWN)
+    pooled = float(np.quantile(np.concatenate([joined, missing]), 0.4)) / 0.7416
     free = np.array([len(v) - 1 for v in apart])
     own = np.array([1.4826 * np.median(np.abs(v)) if len(v) > 2 else pooled for v in apart])
     shrunk = np.sqrt((POOLED_WEIGHT * pooled**2 + free * own**2) / (POOLED_WEIGHT + free))
@@ -120,7 +124,7 @@ def smear(loglik: Array, offsets: Array) -> Array:
 
 
 def pull(loglik: Array, offsets: Array, best: Array) -> Array:
-    """The weights of `Tiers`: minus the slope over the distance from the best value, at least a hundredth of the top."""
+    """The weights of `Tiers`: minus the slope over the distance from the best value, never quite 0."""
     step = offsets[1] - offsets[0]
     slope = np.gradient(loglik, step, axis=1)
     apart = offsets - offsets[best][:, None]

@@ -26,7 +26,7 @@ WEIGHTS = {
     "straight": 0.40,
     "concave": 0.08,
     "stairs": 0.05,
-    "smooth": 0.09,
+    "smooth": 0.10,
     "hinge": 0.027,
     "queue": 0.04,
     "step": 0.006,
@@ -34,7 +34,7 @@ WEIGHTS = {
     "twice": 0.0025,
 }
 ALREADY = 4.0  # a smooth knee is looked for from this far below the first tier
-SMALL_JUMP = 0.2  # a step well under this share of L, with a bend above, is a hinge that happens to start at a tier
+SMALL_JUMP = 0.3  # a step well under this share of L, with a bend above, is a hinge that happens to start at a tier
 FIRST_EXCESS = 0.1  # the first of two changes must have shown this before the second comes
 MOST_CUTS = 3
 WORTH_IT = 4.0  # log units by which two changes must be able to beat one
@@ -106,7 +106,9 @@ def step(tiers: Tiers) -> Candidates:
     rise = above * (x - x[:-1, None]) / x[-1]
     terms = np.stack([above, rise], axis=-1)
     (a, b, j, d), loglik = fit(tiers, np.concatenate([np.broadcast_to(line(x), terms.shape), terms], axis=-1))
-    prior = np.where(gaps == gaps[-1], WEIGHTS["step_at_end"], WEIGHTS["step"]) * np.diff(np.log(x)) / np.log(x[-1] / x[0])
+    prior = (
+        np.where(gaps == gaps[-1], WEIGHTS["step_at_end"], WEIGHTS["step"]) * np.diff(np.log(x)) / np.log(x[-1] / x[0])
+    )
     jump = j / (a + b * x[:-1] / x[-1])
     weight = np.log(prior) + loglik - 3 * np.exp(-((jump / SMALL_JUMP) ** 2))
     excess = (j + d * rise[:, -1]) / (a + b)
