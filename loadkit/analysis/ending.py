@@ -37,18 +37,50 @@ def ending(manifest: Mapping[str, Any], cells: Iterable[Mapping[str, Any]], *, s
         stopped=bool(manifest.get("stopped_by")),
         saturated=saturated,
         incomplete=not _complete(manifest, cells),
-        slo_failed=bool(failed_objectives(manifest, cells)),
+        slo_failed=any(item["met"] is False for item in objectives(manifest, cells)),
     )
 
 
-def failed_objectives(manifest: Mapping[str, Any], cells: Iterable[Mapping[str, Any]]) -> list[str]:
-    """Every objective that a valid cell did not meet, as 'CELL ttft.p95'."""
+def objectives(manifest: Mapping[str, Any], cells: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Every objective of the plan in every cell that is not invalid: what it is, what was measured, whether it is met.
+
+    `value` and `limit` are in ms, for error_rate a share of 1; `met` is None where the cell does not have the number.
+    """
     plan = manifest.get("plan")
     text = plan.get("slo") if isinstance(plan, Mapping) else None
     if not isinstance(text, str) or not text:
         return []
     usable = [cell for cell in cells if cell["validity"]["status"] != "invalid"]
-    return [f"{cell['cell']} {item.name}" for cell in usable for item in slo.parse(text) if item.holds(cell) is False]
+    return [
+        {
+            "cell": cell["cell"],
+            "name": item.name,
+            "limit": item.limit,
+            "value": item.value(cell),
+            "met": item.holds(cell),
+        }
+        for item in slo.parse(text)
+        for cell in usable
+    ]
+
+
+def course(manifest: Mapping[str, Any]) -> dict[str, Any] | None:
+    """How the run went as a whole: what stopped it, and how many of its visits are done. None without a manifest."""
+    if not manifest:
+        return None
+    listed = manifest.get("visits")
+    visits = [visit for visit in listed if isinstance(visit, Mapping)] if isinstance(listed, list) else []
+    return {
+        "ended": bool(manifest.get("ended_at")),
+        "stopped_by": _text(manifest.get("stopped_by")),
+        "fault": _text(manifest.get("fault")),
+        "visits": len(visits),
+        "visits_done": sum(visit.get("state") == "done" for visit in visits),
+    }
+
+
+def _text(value: Any) -> str | None:
+    return value if isinstance(value, str) and value else None
 
 
 def _unreachable(cells: list[Mapping[str, Any]]) -> bool:

@@ -53,6 +53,7 @@ def growth(cells: list[dict[str, Any]]) -> dict[str, Any]:
         "tokens_last": points[-1]["tokens"] if points else None,
         "verdict": None,
         "reason": reason,
+        "suspect": sum(p["suspect"] for p in points),
         "dropped": dropped,
     }
     if len(points) >= 2:
@@ -95,6 +96,7 @@ def _points(cells: list[dict[str, Any]]) -> tuple[list[dict[str, Any]], list[dic
             "ttft_ms": ttft,
             "price_ms": cell["unit_price_ms"],
             "rounds": cell["rounds"],
+            "suspect": cell["validity"]["status"] == "suspect",
         }
     return [points[tokens] for tokens in sorted(points)], dropped
 
@@ -163,7 +165,8 @@ def sentence(result: dict[str, Any]) -> str:
         f"TTFT grows with the prompt to the power {result['exponent']:.2f} "
         f"from {result['tokens_first']:.0f} to {result['tokens_last']:.0f} tokens ({result['verdict']})"
     )
-    return f"{head}; {_price_words(result)}."
+    doubt = f" {result['suspect']} of the {result['tiers']} tiers are suspect." if result["suspect"] else ""
+    return f"{head}; {_price_words(result)}.{doubt}"
 
 
 def _price_words(result: dict[str, Any]) -> str:
@@ -184,7 +187,8 @@ def _why_not(result: dict[str, Any]) -> str:
         text = f"No verdict on how TTFT grows: {MIN_ROUNDS} answered rounds on {MIN_TIERS} tiers are needed"
     else:
         have = {0: "no tier", 1: "one tier"}.get(result["tiers"], f"{result['tiers']} tiers")
-        text = f"No verdict on how TTFT grows: {have} answered at concurrency 1, {MIN_TIERS} are needed"
+        left_out = f" and {len(result['dropped'])} left out" if result["dropped"] else ""
+        text = f"No verdict on how TTFT grows: {have} usable at concurrency 1{left_out}, {MIN_TIERS} are needed"
     if result["exponent"] is not None:
         text += f" (exponent so far {result['exponent']:.2f})"
     return text + "."

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from loadkit.analysis.ending import ending
+from loadkit.analysis.ending import course, ending, objectives
 from loadkit.analysis.growth import growth
 from loadkit.analysis.health import Health
 from loadkit.analysis.reading import number
@@ -42,6 +42,8 @@ def summarise(
         "knee": None,
         "totals": totals.summary(),
         "errors": totals.errors(),
+        "objectives": objectives(manifest, cells),
+        "course": course(manifest),
         "error_bars": _error_bars(manifest),
         "damaged_lines": damaged_lines,
         "exit_code": ending(manifest, cells, saturated=health.saturated),

@@ -35,12 +35,16 @@ class Slo:
         """Short name, such as ttft.p95: a label of the live metrics and a column of the report."""
         return self.metric if self.quantile is None else f"{self.metric}.{self.quantile}"
 
-    def holds(self, cell: Mapping[str, Any]) -> bool | None:
-        """Whether a cell of summary.json meets the objective; None when the cell does not have the number."""
+    def value(self, cell: Mapping[str, Any]) -> float | None:
+        """What a cell of summary.json has for the objective, in the unit of `limit`; None without such a number."""
         if self.quantile is None:
             n, ok = cell.get("n"), cell.get("ok")
-            return (n - ok) / n <= self.limit if n and ok is not None else None
-        value = (cell.get(f"{self.metric}_ms") or {}).get(self.quantile)
+            return (n - ok) / n if n and ok is not None else None
+        return (cell.get(f"{self.metric}_ms") or {}).get(self.quantile)
+
+    def holds(self, cell: Mapping[str, Any]) -> bool | None:
+        """Whether a cell of summary.json meets the objective; None when the cell does not have the number."""
+        value = self.value(cell)
         return None if value is None else value <= self.limit
 
     def met_by(self, record: Mapping[str, Any]) -> bool | None:

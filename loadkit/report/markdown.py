@@ -23,8 +23,11 @@ def render(summary: dict[str, Any], manifest: Mapping[str, Any] | None = None) -
     """The report as Markdown. The manifest may be missing or partial: what it does not say is '-'."""
     cells = summary["cells"]
     parts = [f"# Run {markdown(str(summary['run_id'] or 'without a name'))}", bullets(_head(summary, manifest or {}))]
-    doubts = words.validity(summary)
+    doubts, course = words.validity(summary), words.course(summary)
     parts += ["## Validity", bullets(doubts) if doubts else _all_valid(cells)]
+    parts += [bullets(course)] if course else []
+    if found := words.objectives(summary):
+        parts += ["## Objectives", bullets(found)]
     parts += ["## Growth", markdown(summary["growth"]["sentence"], limit=1000)]
     if not cells:
         parts += ["## Cells", "No request of any cell was recorded."]

@@ -42,6 +42,8 @@ def lines(summary: dict[str, Any]) -> Iterable[str]:
     if doubts:
         yield "Cells marked ! are invalid and kept out of every fit; cells marked ? are suspect."
     yield from doubts
+    yield from words.course(summary)
+    yield from words.objectives(summary)
     yield from words.notes(summary)
     yield from words.errors(summary)
     yield summary["growth"]["sentence"]

@@ -24,6 +24,41 @@ def validity(summary: dict[str, Any]) -> list[str]:
     return lines
 
 
+def course(summary: dict[str, Any]) -> list[str]:
+    """What kept the run from its end, if anything did."""
+    run = summary["course"]
+    if run is None:
+        return ["There is no manifest: how the run ended is not known."]
+    done = f"{run['visits_done']} of {run['visits']} visits are done"
+    if not run["ended"]:
+        return [f"The run was cut before its end: {done}."]
+    if run["stopped_by"]:
+        return [f"Stopped by {run['stopped_by']}: {done}."]
+    if run["fault"]:
+        return [f"The run could not go on: {run['fault']}; {done}."]
+    return [f"The run is incomplete: {done}."] if run["visits_done"] < run["visits"] else []
+
+
+def objectives(summary: dict[str, Any]) -> list[str]:
+    """One line per objective: the cells that miss it, with what was measured, or that all meet it."""
+    names = {cell["cell"]: name(cell) for cell in summary["cells"]}
+    lines = []
+    for title in dict.fromkeys(item["name"] for item in summary["objectives"]):
+        rows = [item for item in summary["objectives"] if item["name"] == title]
+        limit = _limit(title, rows[0]["limit"])
+        missed = [f"{names[row['cell']]} ({_limit(title, row['value'])})" for row in rows if row["met"] is False]
+        unknown = [names[row["cell"]] for row in rows if row["met"] is None]
+        text = f"missed in {', '.join(missed)}" if missed else "met" + (" in the other cells" if unknown else "")
+        text += f"; not measured in {', '.join(unknown)}" if unknown else ""
+        lines.append(f"Objective {title} {limit}: {text}.")
+    return lines
+
+
+def _limit(title: str, value: float) -> str:
+    """An objective's number with its unit."""
+    return numbers.percent(value) if title == "error_rate" else f"{numbers.number(value)} ms"
+
+
 def notes(summary: dict[str, Any]) -> list[str]:
     """What a reader must know before using the numbers, apart from validity."""
     cells = summary["cells"]

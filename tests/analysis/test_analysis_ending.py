@@ -2,7 +2,7 @@
 
 import pytest
 
-from loadkit.analysis.ending import ending, failed_objectives
+from loadkit.analysis.ending import course, ending, objectives
 
 DONE = {"ended_at": "2026-01-01T00:00:00Z", "visits": [{"state": "done"}], "plan": {"slo": "ttft.p50=100ms"}}
 
@@ -44,4 +44,19 @@ def test_the_first_that_applies_in_the_documented_order(manifest, cells, saturat
 def test_an_invalid_cell_fails_no_objective():
     """A number that may not be used cannot break a promise."""
     cells = [cell("invalid", ttft=500.0), cell("suspect", ttft=200.0)]
-    assert failed_objectives(DONE, cells) == ["128x1 ttft.p50"]
+    missed = {"cell": "128x1", "name": "ttft.p50", "limit": 100.0, "value": 200.0, "met": False}
+    assert objectives(DONE, cells) == [missed]
+
+
+def test_the_course_of_a_run_says_how_far_it_came():
+    """Visits done of visits planned, and what stopped it; nothing where no manifest is left."""
+    visits = [{"state": "done"}, {"state": "open"}, {"state": "planned"}, "damaged"]
+    assert course({"visits": visits, "stopped_by": "SIGTERM", "ended_at": "now"}) == {
+        "ended": True,
+        "stopped_by": "SIGTERM",
+        "fault": None,
+        "visits": 3,
+        "visits_done": 1,
+    }
+    assert course({"run_id": "cut", "visits": visits})["ended"] is False
+    assert course({}) is None

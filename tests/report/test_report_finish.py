@@ -73,7 +73,7 @@ def test_a_run_of_errors_is_reported(run_folder, request_of):
     """Every request failed: counts, the server's words, no numbers."""
     summary, text = finished(run_folder([request_of(128, 1, i, round=i) for i in range(3)]))
     assert summary["cells"][0]["outcomes"] == {"rate_limited": 3}
-    assert "No verdict on how TTFT grows: no tier answered at concurrency 1" in text
+    assert "No verdict on how TTFT grows: no tier usable at concurrency 1 and 1 left out" in text
 
 
 def test_lone_surrogates_do_not_stop_the_report(run_folder, request_of):
@@ -95,3 +95,37 @@ def test_a_folder_that_cannot_be_written_is_one_clear_line(run_folder):
     (path / "summary.json").mkdir()
     with pytest.raises(FolderError, match=r"cannot write .*summary\.json"):
         finished(path)
+
+
+MANIFEST = {
+    "run_id": "run-7",
+    "ended_at": "2026-01-01T00:00:00+00:00",
+    "visits": [{"cell": "128x1", "state": "done"}, {"cell": "128x1", "state": "stopped"}, {"state": "planned"}],
+}
+
+
+def test_a_stopped_run_says_so(run_folder):
+    """Whatever the tables look like: who stopped it, and how much of the plan is there."""
+    summary, text = finished(run_folder(manifest=MANIFEST | {"stopped_by": "SIGTERM"}))
+    assert "Stopped by SIGTERM: 1 of 3 visits are done." in text
+    assert summary["exit_code"] == 7
+
+
+def test_a_cut_run_says_so(run_folder):
+    """A manifest without an end was left by a killed process."""
+    path = run_folder(manifest=MANIFEST | {"ended_at": None})
+    summary, text = finished(path)
+    assert "The run was cut before its end: 1 of 3 visits are done." in text
+    assert "cut before its end" in (path / "report.md").read_text()
+    assert summary["exit_code"] == 3
+
+
+def test_objectives_are_told_with_what_was_measured(run_folder, records):
+    """A missed objective names its cells and their values; one that is met says that."""
+    done = [{"cell": "x", "state": "done"}]
+    manifest = MANIFEST | {"visits": done, "plan": {"slo": "ttft.p50=1us,error_rate=100%"}}
+    summary, text = finished(run_folder(manifest=manifest))
+    flat = " ".join(text.split())
+    assert "Objective ttft.p50 0.001 ms: missed in 128 x 1 (804 ms), " in flat
+    assert "Objective error_rate 100.0%: met." in flat
+    assert summary["exit_code"] == 4

@@ -40,7 +40,7 @@ def tiny_disk(tmp_path_factory):
 @pytest.fixture(scope="module")
 def runs(make_sim, sim, loadkit, locust, locustfile, locustfiles, tiny_disk):
     """Every run of this module but those with a target of their own, under way at once."""
-    killed = make_sim("--ttft-ms", "100", "--itl-ms", "4")
+    killed, slow = (make_sim("--ttft-ms", "100", "--itl-ms", "4") for _ in range(2))
     dying = {host: make_sim("--ttft-ms", "300", "--itl-ms", "4") for host in ("loadkit", "locust")}
     two_tiers = ("--tiers", "32,48", *PLAN[2:], "--rounds", "100")
 
@@ -52,6 +52,7 @@ def runs(make_sim, sim, loadkit, locust, locustfile, locustfiles, tiny_disk):
         "loadkit": loadkit(dying["loadkit"].url, *two_tiers),
         "locust": locust(locustfiles / "ladder.py", dying["locust"].url, *two_tiers),
         "limited": loadkit(sim.url, *PLAN, "--rounds", "1000", preexec_fn=restrict),
+        "unwritable": loadkit(slow.url, *PLAN, "--rounds", "3"),
         "busy": locust(locustfile(BUSY), sim.url, *PLAN, "--rounds", "4"),
     }
     if tiny_disk is not None:
@@ -121,6 +122,19 @@ def test_a_file_that_may_not_grow_ends_the_run(runs, sim):
     assert 1 <= lost <= 3
     assert f"; {lost} finished requests are not in the records" in line
     assert set(whole) <= set(served)
+
+
+def test_a_report_that_cannot_be_written_is_one_line(runs, until):
+    """The records are whole all the same; the run is not complete."""
+    run = runs["unwritable"]
+    until(lambda: (run.cwd / "runs" / "latest").exists(), "a folder")
+    (run.folder / "summary.json.part").mkdir()  # stands where the summary is to be written
+    assert run.end() == 3, run.err
+    (line,) = [line for line in run.lines if line.startswith("loadkit:")]
+    assert "summary.json" in line
+    assert "Traceback" not in run.err
+    assert run.manifest["ended_at"]
+    assert sum(row["phase"] == "measure" for row in run.records) == 6
 
 
 @pytest.mark.parametrize("host", ["loadkit", "locust"])

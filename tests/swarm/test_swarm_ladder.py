@@ -11,8 +11,8 @@ PLAN = ("--tiers", "32,48", "--concurrency", "1,3", "--rounds", str(ROUNDS), "--
 
 @pytest.fixture(scope="module")
 def ladder_sim(make_sim):
-    """TTFT 60 ms: a stream spends its time at the server, not between two requests."""
-    return make_sim("--ttft-ms", "60", "--itl-ms", "4")
+    """TTFT 60 ms, more or less: streams spend their time at the server, and the last one ends well after the others."""
+    return make_sim("--ttft-ms", "60", "--itl-ms", "4", "--jitter", "0.9")
 
 
 @pytest.fixture(scope="module")
@@ -88,8 +88,15 @@ def test_the_planned_streams_are_in_flight_while_a_cell_is_measured(run, ladder_
         first = min(start for start, _, measured in spans if measured)
         last = max(end for _, end, measured in spans if measured)
         assert max(sum(a <= start < b for a, b, _ in spans) for start, _, _ in spans) == 3
-        busy = sum(min(end, last) - max(start, first) for start, end, _ in spans if end > first and start < last)
-        assert busy / (last - first) > 2.5  # 2.0 with one stream missing; turning round takes a little
+
+        def busy(begin, finish, spans=spans):
+            inside = sum(min(b, finish) - max(a, begin) for a, b, _ in spans if b > begin and a < finish)
+            return inside / (finish - begin)
+
+        # 2 with one stream missing; turning round takes a little. At the end the others drain.
+        assert busy(first, last) > 2.5
+        others = max(end for _, end, measured in spans if measured and end < last)
+        assert busy(others, last) > 2.2 or last - others < 20e6
 
 
 def test_the_folder_is_complete(run):

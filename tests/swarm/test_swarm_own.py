@@ -168,3 +168,4 @@ def test_a_folder_of_locustfiles_runs_too(runs):
     run = runs["folder"]
     assert run.end() == 0, run.err
     assert "Plan grid" in run.out
+    assert "Traceback" not in run.err

@@ -146,3 +146,64 @@ def test_a_hook_calls_every_listener(snippet):
     heard, raised = snippet(HOOKS)
     assert heard == names + names[::-1]
     assert raised == ["StopUser", "GreenletExit"]
+
+
+PROGRESS = """
+import json
+from loadkit.plan.ladder import Cell, Plan
+from loadkit.swarm.progress import Progress
+
+now, shown, kept = 0.0, "", []
+
+class Terminal:
+    def isatty(self):
+        return True
+    def fileno(self):
+        raise OSError
+    def flush(self):
+        pass
+    def write(self, text):
+        global shown
+        for part in text.split("\\n")[:-1]:
+            over(part)
+            kept.append(shown.rstrip())
+            shown = ""
+        over(text.split("\\n")[-1])
+
+def over(text):
+    global shown
+    for piece in text.split("\\r"):
+        shown = piece + shown[len(piece):] if text.startswith("\\r") else shown + piece
+
+plan = Plan("test", (Cell(32, 1), Cell(64, 2)), seed=1, rounds=1, max_tokens=1)
+progress = Progress(plan, Terminal(), now=lambda: now)
+progress.on_stage(visit=0, state="open")
+progress.on_record(record={"outcome": "ok", "phase": "measure", "cell": "32x1", "ttft_ms": 12345.6})
+seen = []
+def tick():
+    progress.tick()
+    seen.append([shown.rstrip(), progress.line()])
+tick()
+now = 30.0
+progress.on_stage(visit=0, state="done")
+progress.on_stage(visit=1, state="open")
+for now in (30.0, 5.0, 1.0):
+    tick()
+progress.note("a line of its own")
+progress.on_record(record={"outcome": "reset", "phase": "measure", "cell": "64x2", "ttft_ms": None})
+tick()
+progress.on_stage(visit=1, state="done")
+print(json.dumps([seen, kept]))
+"""
+
+
+def test_a_shorter_line_wipes_the_longer_one(snippet):
+    """What a terminal shows is the line as it is now, with nothing left of what stood there before."""
+    seen, kept = snippet(PROGRESS)
+    assert all(shown == line for shown, line in seen)
+    lengths = [len(shown) for shown, _ in seen]
+    assert min(b - a for a, b in zip(lengths, lengths[1:], strict=False)) < 0
+    assert seen[0][1] == "[0/2] cell 32x1 round 1/1, TTFT p50 12,346 ms (n=1), time left -"
+    assert kept[0].startswith("[1/2] cell 32x1 round 1/1, TTFT p50 12,346 ms (n=1), time left ")
+    assert kept[1] == "a line of its own"
+    assert kept[2].startswith("[2/2] cell 64x2 rounds 1-1, TTFT -, 1 failed, time left 0 s")

@@ -11,6 +11,7 @@ import threading
 import pytest
 
 WIDTH = 60
+PLAN = ("--tiers", "32", "--concurrency", "2", "--rounds", "1", "--max-tokens", "2", "--no-check")
 
 
 class Screen:
@@ -34,12 +35,16 @@ class Screen:
         os.close(self.fd)
 
 
-def test_the_line_renews_itself_on_a_terminal(make_sim, loadkit):
+@pytest.fixture(scope="module")
+def slow(make_sim):
+    """A server with which a visit takes almost three seconds."""
+    return make_sim("--ttft-ms", "1300", "--itl-ms", "4")
+
+
+def test_the_line_renews_itself_on_a_terminal(slow, loadkit):
     """Written over once a second while a visit is open, never wider than the terminal, kept when the visit is done."""
-    server = make_sim("--ttft-ms", "1300", "--itl-ms", "4")
     screen = Screen()
-    plan = ("--tiers", "32", "--concurrency", "2", "--rounds", "1", "--max-tokens", "2", "--no-check")
-    run = loadkit(server.url, *plan, stderr=screen.end)
+    run = loadkit(slow.url, *PLAN, stderr=screen.end)
     run.end()
     screen.close()
     lines = screen.data.decode().replace("\r\n", "\n").split("\n")
@@ -49,9 +54,17 @@ def test_the_line_renews_itself_on_a_terminal(make_sim, loadkit):
     assert renewed[-1].startswith("[1/1] cell 32x2 rounds 1-1, TTFT p50 1,3")
     assert all(len(text) < WIDTH for text in renewed[:-1])
     assert all(text.startswith("[0/1] cell 32x2") for text in renewed[:-1])
-    # What is written over is wiped: no rest of a longer line stays behind a shorter one.
-    widths = [len(text) for text in renewed]
-    assert all(later >= len(earlier.rstrip()) for earlier, later in zip(renewed, widths[1:], strict=False))
+
+
+def test_a_terminal_that_has_gone_changes_nothing(slow, loadkit):
+    """Its window was closed in mid-run: the run goes on, and so does the telemetry that is sampled beside the line."""
+    screen = Screen()
+    run = loadkit(slow.url, *PLAN, stderr=screen.end)
+    slow.reached(in_flight=2)
+    screen.close()
+    run.end()
+    assert {visit["state"] for visit in run.manifest["visits"]} == {"done"}
+    assert sum(row["cell"] == "32x2" for row in run.telemetry) >= 3  # after one second, after two, and at the end
 
 
 @pytest.mark.parametrize("host", ["loadkit", "locust"])
