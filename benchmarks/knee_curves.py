@@ -56,7 +56,7 @@ def inside(rng: Rng, x: Array, below: int, above: int) -> float | None:
     if len(x) < below + above:
         return None
     gap = int(rng.integers(below - 1, len(x) - above))
-    return log_uniform(rng, x[gap] * 1.02, x[gap + 1] * 0.98)
+    return float(x[gap] * (x[gap + 1] / x[gap]) ** rng.uniform(0.03, 0.97))
 
 
 def line(rng: Rng, x: Array, at: float) -> Array:
@@ -295,7 +295,7 @@ def lengths(rng: Rng, hard: bool) -> Array:
         tiers = np.linspace(first, last, count)
     else:
         tiers = np.array([[4096, 32768, 131072, 524288, 1048576], [128, 512, 1024, 2048, 4096]][rng.integers(2)], float)
-    return np.round(tiers * rng.uniform(0.96, 1.04, len(tiers)))
+    return np.sort(np.round(tiers * rng.uniform(0.96, 1.04, len(tiers))))
 
 
 def users(rng: Rng, hard: bool) -> Array:

@@ -9,15 +9,15 @@ import logging
 import socket
 import ssl
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import Any
-from urllib.parse import unquote, urlsplit
 
 import httpcore
 import httpx
 
 from loadkit.call import faults
 from loadkit.call.outgoing import check_header, slices, split_url
+from loadkit.call.pool import Through, proxy_of
 from loadkit.call.tls import shared_context
 from loadkit.call.transport import (
     DRAIN_BYTES,
@@ -63,14 +63,14 @@ class StockTransport:
         context = tls or shared_context()
         self._pool = httpcore.ConnectionPool(
             ssl_context=context,
-            proxy=_proxy(proxy, context) if proxy else None,
+            proxy=proxy_of(proxy, context) if proxy else None,
             max_connections=None,
             max_keepalive_connections=1,
             keepalive_expiry=None,
             retries=0,
             network_backend=self._backend,
         )
-        self._client = httpx.Client(transport=_Through(self._pool), trust_env=False, timeout=None)
+        self._client = httpx.Client(transport=Through(self._pool), trust_env=False, timeout=None)
 
     def exchange(self, request: WireRequest, sink: Sink) -> End:
         """See the contract. A reused connection that breaks before any answer is replaced once, and t0 starts anew."""
@@ -221,42 +221,6 @@ class _Turn:
             self._drained += len(data)
 
 
-class _Through(httpx.BaseTransport):
-    """httpcore's pool as a transport of httpx; httpx's own builds a pool without a network backend to choose."""
-
-    def __init__(self, pool: httpcore.ConnectionPool) -> None:
-        self._pool = pool
-
-    def handle_request(self, request: httpx.Request) -> httpx.Response:
-        url = request.url
-        response = self._pool.handle_request(
-            httpcore.Request(
-                method=request.method,
-                url=httpcore.URL(scheme=url.raw_scheme, host=url.raw_host, port=url.port, target=url.raw_path),
-                headers=request.headers.raw,
-                content=request.stream,
-                extensions=request.extensions,
-            )
-        )
-        return httpx.Response(
-            response.status, headers=response.headers, stream=_Body(response), extensions=response.extensions
-        )
-
-    def close(self) -> None:
-        self._pool.close()
-
-
-class _Body(httpx.SyncByteStream):
-    def __init__(self, response: httpcore.Response) -> None:
-        self._response = response
-
-    def __iter__(self) -> Iterator[bytes]:
-        return self._response.iter_stream()
-
-    def close(self) -> None:
-        self._response.close()
-
-
 class _Backend(httpcore.NetworkBackend):
     """Opens connections address by address, each wait bounded by the deadline of the turn in progress."""
 
@@ -332,10 +296,3 @@ class _Stream(httpcore.NetworkStream):
 
     def get_extra_info(self, info: str) -> Any:
         return self._stream.get_extra_info(info)
-
-
-def _proxy(url: str, context: ssl.SSLContext) -> httpcore.Proxy:
-    parts = urlsplit(url)
-    auth = (unquote(parts.username), unquote(parts.password or "")) if parts.username else None
-    where = httpcore.URL(scheme=parts.scheme, host=parts.hostname or "", port=parts.port, target="/")
-    return httpcore.Proxy(where, auth=auth, ssl_context=context if parts.scheme == "https" else None)

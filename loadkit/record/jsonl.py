@@ -74,6 +74,14 @@ class Writer:
             raise self._failed(error) from error
         self._empty = False
 
+    def in_place(self) -> bool:
+        """Whether the file is still found under its path: lines written to a deleted or moved file are lost."""
+        try:
+            named, held = os.stat(self._path), os.fstat(self._fd)
+        except OSError:
+            return False
+        return (named.st_dev, named.st_ino) == (held.st_dev, held.st_ino)
+
     def close(self) -> None:
         """Close the file; closing twice is harmless."""
         if self._fd >= 0:

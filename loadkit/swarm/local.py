@@ -93,7 +93,7 @@ def conclude(session: Session, finish: Finish | None, say: Callable[[str], None]
     except FolderError as error:
         if not session.fault:
             say(f"loadkit: {error}")
-        return ExitCode.INCOMPLETE
+        return ExitCode.STOPPED if session.stopped_by else ExitCode.INCOMPLETE
     except (BrokenPipeError, SystemExit):  # rich makes the one into the other
         # Who read our output has gone, but the summary is written before anything is printed.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

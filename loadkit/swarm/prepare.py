@@ -16,6 +16,7 @@ from loadkit.plan.text import timeout_warnings
 from loadkit.prompt.public import PublicTier
 from loadkit.prompt.tier import TierText
 from loadkit.record.folder import RunFolder
+from loadkit.record.redact import Redactor
 from loadkit.swarm.limits import check_limits
 from loadkit.swarm.manifest import Manifest
 from loadkit.swarm.session import Session, new_run_id
@@ -50,7 +51,8 @@ def prepare(
             _warn(plan, found, say)
             texts = build_texts(plan, found.counting)
         folder = RunFolder.create(request.out, datetime.now(UTC), run_id := new_run_id())
-        manifest = Manifest(folder, run_id, plan, _about(plan, target, found, texts, environ))
+        about = redacted(_about(plan, target, found, texts, environ), Redactor([key] if key else []))
+        manifest = Manifest(folder, run_id, plan, about)
         return Session(
             run_id=run_id,
             plan=plan,
@@ -118,6 +120,17 @@ def _about(
         "error_bars": known(max(cell.concurrency for cell in plan.cells), environ),
         "command": [_without_query(word) for word in sys.argv],
     }
+
+
+def redacted(value: Any, redactor: Redactor) -> Any:
+    """JSON values with the key taken out of every text: names of models come from the server."""
+    if isinstance(value, str):
+        return redactor.text(value)
+    if isinstance(value, dict):
+        return {name: redacted(item, redactor) for name, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [redacted(item, redactor) for item in value]
+    return value
 
 
 def _without_query(word: str) -> str:

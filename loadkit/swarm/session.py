@@ -92,6 +92,7 @@ class Session:
             users=lambda: (self._planned_users(), self.live_users),
         )
         self.every_second = self._telemetry.every_second
+        self.every_second(self._store.check)
 
     def open(self) -> None:
         """Begin: header line, probes, listeners; the record writer listens first, so nothing comes before it."""
@@ -235,7 +236,10 @@ class Session:
         self._store.visit(visit, state)
         if state == "open":
             self._telemetry.enter(visit.cell.id)
-        events.stage.fire(run_id=self.run_id, cell=visit.cell.id, visit=visit.index, state=state)
+        try:
+            events.stage.fire(run_id=self.run_id, cell=visit.cell.id, visit=visit.index, state=state)
+        except BaseException as error:  # noqa: BLE001 - it would end the shape, and with it every visit to come
+            self.fail(f"a listener of the stage event raised {type(error).__name__}")
 
 
 def new_run_id(now: datetime | None = None) -> str:

@@ -1,4 +1,5 @@
-"""SIGTERM and Ctrl-C: the first drains, the second aborts what is in flight. Both leave a complete folder.
+"""SIGTERM, Ctrl-C and a terminal that goes away: the first drains, the second aborts what is in flight.
+Both leave a complete folder.
 
 Locust installs its own SIGTERM handler only after a shape has finished, so ours must be there before.
 """
@@ -11,13 +12,13 @@ import gevent
 
 from loadkit.swarm.session import Session
 
-BOTH = (signal.SIGTERM, signal.SIGINT)
+WATCHED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 DRAINING = "{name}: draining, requests in flight go on to their end (again to abort them)"
 ABORTING = "{name} again: aborting"
 
 
 def watch(session: Session, *, abort: Callable[[], None], say: Callable[[str], None]) -> Callable[[], None]:
-    """Watch both signals; returns a function that puts back what was there before.
+    """Watch the signals; returns a function that puts back what was there before.
 
     `abort` must end what is in flight; it may be called more than once. A signal that comes while the folder is being
     completed changes nothing.
@@ -31,27 +32,31 @@ def watch(session: Session, *, abort: Callable[[], None], say: Callable[[str], N
             say(ABORTING.format(name=name))
             abort()
 
-    return _on_both(arrived)
+    return _on_signals(arrived)
 
 
 @contextmanager
 def interruptible() -> Iterator[None]:
-    """While nothing is measured yet there is nothing to drain: both signals raise KeyboardInterrupt here.
+    """While nothing is measured yet there is nothing to drain: the signals raise KeyboardInterrupt here.
 
     Not by a handler of Python's: the exception would arise in gevent's hub, which prints it first.
     """
     here = gevent.getcurrent()
-    restore = _on_both(lambda name: gevent.kill(here, KeyboardInterrupt))
+    restore = _on_signals(lambda name: gevent.kill(here, KeyboardInterrupt))
     try:
         yield
     finally:
         restore()
 
 
-def _on_both(arrived: Callable[[str], None]) -> Callable[[], None]:
-    """Call `arrived` with the name of either signal; returns a function that puts back what was there before."""
-    before = {number: signal.getsignal(number) for number in BOTH}
-    watchers = [gevent.signal_handler(number, arrived, signal.Signals(number).name) for number in BOTH]
+def _on_signals(arrived: Callable[[str], None]) -> Callable[[], None]:
+    """Call `arrived` with the name of a signal; returns a function that puts back what was there before.
+
+    A signal that is ignored stays so: under nohup a terminal may go away.
+    """
+    found = {number: signal.getsignal(number) for number in WATCHED}
+    before = {number: handler for number, handler in found.items() if handler is not signal.SIG_IGN}
+    watchers = [gevent.signal_handler(number, arrived, signal.Signals(number).name) for number in before]
 
     def restore() -> None:
         for watcher in watchers:

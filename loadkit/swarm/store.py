@@ -50,6 +50,7 @@ class Store:
         """Opens the files, which may raise FolderError. `on_full` is called with one line, at each failed write."""
         self._manifest = manifest
         self._on_full = on_full
+        self._path = folder.records_path
         self._records = Writer(folder.records_path)
         self._telemetry = Writer(folder.telemetry_path)
         self._reserve = Reserve(folder.path, streams)
@@ -68,6 +69,11 @@ class Store:
     def telemetry(self, row: dict[str, Any]) -> None:
         """Keep a sample."""
         self._keep(lambda: self._telemetry.write(row))
+
+    def check(self) -> None:
+        """Once a second: a folder that somebody deleted or moved ends the run, which would measure for nothing."""
+        if not self._records.in_place():
+            self._on_full(f"{self._path} was deleted or moved while the run went on: its records are lost")
 
     def visit(self, visit: Visit, state: str) -> None:
         """A visit is open, done or stopped."""

@@ -104,18 +104,26 @@ class PromptUser(User):
         return tokens
 
     def report(self, record: Record) -> None:
-        """Fire our events and then Locust's own for one record, under fixed names: an id would fill its tables."""
+        """Fire the events of one record; a listener that asks for the end of the process ends the run instead."""
         try:
-            events.announce(record.to_json())
-        finally:
-            self.environment.events.request.fire(
-                request_type="LLM",
-                name=record.cell,
-                response_time=record.e2e_ms if record.e2e_ms is not None else record.done_ms or 0.0,
-                response_length=record.bytes_received or 0,
-                exception=None if record.outcome == Outcome.OK else Failed(record.outcome),
-                context={},
-            )
+            try:
+                events.announce(record.to_json())
+            finally:
+                self._tell_locust(record)
+        except (SystemExit, KeyboardInterrupt) as error:
+            self.session.fail(f"a listener raised {type(error).__name__}")
+            raise StopUser from error
+
+    def _tell_locust(self, record: Record) -> None:
+        """Fire Locust's own event under fixed names: an id would fill its tables."""
+        self.environment.events.request.fire(
+            request_type="LLM",
+            name=record.cell,
+            response_time=record.e2e_ms if record.e2e_ms is not None else record.done_ms or 0.0,
+            response_length=record.bytes_received or 0,
+            exception=None if record.outcome == Outcome.OK else Failed(record.outcome),
+            context={},
+        )
 
 
 class Failed(Exception):

@@ -9,7 +9,7 @@ import pytest
 # type of every value in it.
 SPY = """
 import locust
-import json, os
+import gc, json, os
 from loadkit.report.finish import finish
 from loadkit.swarm import LadderShape, LadderUser, events, install
 
@@ -32,6 +32,10 @@ def listen(name, hook):
 
 for name in ("ttft", "itl", "outcome", "retry", "record", "stage"):
     listen(name, getattr(events, name))
+
+@events.stage.add_listener
+def collector(state, **_):
+    file.write(json.dumps(["collector", [state, gc.isenabled()], []]) + "\\n")
 
 @events.record.add_listener
 def vandal(record, **kwargs):
@@ -173,6 +177,12 @@ def test_stages_are_told_as_they_open_and_close(seen):
     told = [(event["visit"], event["state"]) for event in seen.events["stage"]]
     assert told == [(n, state) for n in range(len(seen.run.manifest["visits"])) for state in ("open", "done")]
     assert {event["run_id"] for event in seen.events["stage"]} == {seen.run.manifest["run_id"]}
+
+
+def test_the_garbage_collector_is_away_while_a_visit_is_open(seen):
+    """It would stall the loop that stamps the reads."""
+    assert ["open", False] in seen.events["collector"]
+    assert not any(on for _, on in seen.events["collector"])
 
 
 def test_locusts_own_event_fires_once_per_request(seen):

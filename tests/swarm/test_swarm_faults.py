@@ -40,7 +40,8 @@ def tiny_disk(tmp_path_factory):
 @pytest.fixture(scope="module")
 def runs(make_sim, sim, loadkit, locust, locustfile, locustfiles, tiny_disk):
     """Every run of this module but those with a target of their own, under way at once."""
-    killed, slow = (make_sim("--ttft-ms", "100", "--itl-ms", "4") for _ in range(2))
+    killed = make_sim("--ttft-ms", "100", "--itl-ms", "4")
+    narrow = make_sim("--ttft-ms", "1000", "--slots", "1", "--queue", "0")
     dying = {host: make_sim("--ttft-ms", "300", "--itl-ms", "4") for host in ("loadkit", "locust")}
     two_tiers = ("--tiers", "32,48", *PLAN[2:], "--rounds", "100")
 
@@ -52,24 +53,26 @@ def runs(make_sim, sim, loadkit, locust, locustfile, locustfiles, tiny_disk):
         "loadkit": loadkit(dying["loadkit"].url, *two_tiers),
         "locust": locust(locustfiles / "ladder.py", dying["locust"].url, *two_tiers),
         "limited": loadkit(sim.url, *PLAN, "--rounds", "1000", preexec_fn=restrict),
-        "unwritable": loadkit(slow.url, *PLAN, "--rounds", "3"),
+        "narrow": loadkit(narrow.url, *PLAN, "--rounds", "1", "--no-retry"),
         "busy": locust(locustfile(BUSY), sim.url, *PLAN, "--rounds", "4"),
     }
     if tiny_disk is not None:
         runs["full"] = loadkit(sim.url, *PLAN, "--rounds", "1000", "--out", tiny_disk)
         (runs["full"].cwd / "runs").symlink_to(tiny_disk)
-    for name, server in {"killed": killed, **dying}.items():
+    for name, server in {"killed": killed, "narrow": narrow, **dying}.items():
         runs[name].server = server
     return runs
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def embedded(loadkit, until):
-    """A run against a simulator of its own, begun."""
-    plan = ("--target", "sim", "--tiers", "32", "--concurrency", "1", "--rounds", "20", "--max-tokens", "3")
-    run = loadkit(None, *plan)
-    until(lambda: (run.cwd / "runs" / "latest" / "manifest.json").exists() and run.manifest["started_at"], "a run")
-    return run
+    """Two runs against simulators of their own, begun."""
+    plan = ("--target", "sim", "--tiers", "32", "--concurrency", "1", "--rounds", "100", "--max-tokens", "3")
+    runs = [loadkit(None, *plan) for _ in range(2)]
+    for run in runs:
+        manifest = run.cwd / "runs" / "latest" / "manifest.json"
+        until(lambda run=run, path=manifest: path.exists() and run.manifest["started_at"], "a run")
+    return runs
 
 
 def test_a_killed_run_leaves_every_finished_request(runs, start):
@@ -124,9 +127,9 @@ def test_a_file_that_may_not_grow_ends_the_run(runs, sim):
     assert set(whole) <= set(served)
 
 
-def test_a_report_that_cannot_be_written_is_one_line(runs, until):
+def test_a_report_that_cannot_be_written_is_one_line(sim, loadkit, until):
     """The records are whole all the same; the run is not complete."""
-    run = runs["unwritable"]
+    run = loadkit(sim.url, *PLAN, "--rounds", "3")
     until(lambda: (run.cwd / "runs" / "latest").exists(), "a folder")
     (run.folder / "summary.json.part").mkdir()  # stands where the summary is to be written
     assert run.end() == 3, run.err
@@ -168,11 +171,12 @@ def test_a_blocked_loop_is_seen_and_makes_the_cell_invalid(runs):
 
 def test_a_killed_run_leaves_no_target_behind(embedded, until):
     """A target of our own computes in a process beside the one that measures, and ends with it, however that ends."""
-    pid = embedded.manifest["target"]["pid"]
+    run = embedded[0]
+    pid = run.manifest["target"]["pid"]
     os.kill(pid, 0)
-    assert pid != embedded.process.pid
-    embedded.process.kill()
-    embedded.end()
+    assert pid != run.process.pid
+    run.process.kill()
+    run.end()
 
     def gone():
         try:
@@ -186,18 +190,18 @@ def test_a_killed_run_leaves_no_target_behind(embedded, until):
 
 def test_a_target_of_our_own_that_dies_makes_the_run_incomplete(embedded):
     """It is said, in the manifest too."""
-    os.kill(embedded.manifest["target"]["pid"], signal.SIGKILL)
-    assert embedded.end() in (3, 5, 6), embedded.err
-    assert embedded.manifest["fault"] == "the sim ended by itself while it was loaded"
-    assert "loadkit: the sim ended by itself while it was loaded" in embedded.lines
+    run = embedded[1]
+    os.kill(run.manifest["target"]["pid"], signal.SIGKILL)
+    assert run.end() in (3, 5, 6), run.err
+    assert run.manifest["fault"] == "the sim ended by itself while it was loaded"
+    assert "loadkit: the sim ended by itself while it was loaded" in run.lines
 
 
-def test_a_server_that_refuses_at_once_is_not_flooded(make_sim, loadkit):
+def test_a_server_that_refuses_at_once_is_not_flooded(runs):
     """One place at the server: a stream has it for a second, the other fills that time and is refused each time."""
-    server = make_sim("--ttft-ms", "1000", "--slots", "1", "--queue", "0")
-    run = loadkit(server.url, *PLAN, "--rounds", "1", "--no-retry")
+    run = runs["narrow"]
     run.end()
     outcomes = [row["outcome"] for row in run.records]
     assert set(outcomes) == {"ok", "rate_limited"}
     assert len(outcomes) < 60  # without a pause it is thousands
-    assert run.sent == server.received(run.manifest["run_id"])
+    assert run.sent == run.server.received(run.manifest["run_id"])

@@ -10,40 +10,27 @@ import pytest
 
 STREAMS = 150
 
+COUNT = """
+import ssl
 
-def test_a_hundred_and_fifty_streams_are_all_in_flight(make_sim, loadkit):
-    """A pool of 100 connections would show a knee at 100 that the server does not have."""
-    server = make_sim("--ttft-ms", "300", "--itl-ms", "20")
+made = []
+new = ssl.SSLContext.__new__
 
-    def few_files():
-        resource.setrlimit(resource.RLIMIT_NOFILE, (64, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
+def counted(cls, *args, **kwargs):
+    made.append(1)
+    return new(cls, *args, **kwargs)
 
-    plan = ("--tiers", "32", "--concurrency", str(STREAMS), "--rounds", "1", "--max-tokens", "3", "--no-check")
-    run = loadkit(server.url, *plan, preexec_fn=few_files)
-    assert run.end() == (6 if run.saturated else 0), run.err
-    assert server.stats()["in_flight_max"] == STREAMS
-    assert {row["outcome"] for row in run.records} == {"ok"}
-    (cell,) = run.summary["cells"]
-    assert (cell["n"], cell["peak_in_flight"]) == (STREAMS, STREAMS)
-    served = {row["request_id"]: row for row in server.requests(run.manifest["run_id"])}
-    waits = sorted(
-        row["ttft_ms"] - (served[row["request_id"]]["first_write_ns"] - served[row["request_id"]]["received_ns"]) / 1e6
-        for row in run.records
-    )
-    assert waits[-2] < 300  # a second turn in a pool would add the 300 ms of the first
+ssl.SSLContext.__new__ = counted
 
+from loadkit.report.finish import finish
+from loadkit.swarm import LadderShape, LadderUser, events, install
 
-def test_more_streams_than_files_are_refused(loadkit):
-    """Where the system cannot give so many sockets, one line says so before anything is sent."""
+@events.stage.add_listener
+def told(state, cell, **_):
+    print("contexts", cell, state, len(made))
 
-    def few_files():
-        resource.setrlimit(resource.RLIMIT_NOFILE, (100, 100))
-
-    run = loadkit("http://127.0.0.1:9", "--tiers", "32", "--concurrency", "90", preexec_fn=few_files)
-    assert run.end() == 2
-    assert [line for line in run.lines if line.startswith("loadkit:")] == [
-        "loadkit: 90 streams take 154 open files and `ulimit -Hn` allows 100: raise it"
-    ]
+install(finish)
+"""
 
 
 @pytest.fixture(scope="module")
@@ -91,34 +78,59 @@ def tls(make_sim, tmp_path_factory):
     listener.close()
 
 
-COUNT = """
-import ssl
+def limit_files(soft, hard=None):
+    """A function for the child: set its limits of open files."""
 
-made = []
-new = ssl.SSLContext.__new__
+    def limit():
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard or resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
 
-def counted(cls, *args, **kwargs):
-    made.append(1)
-    return new(cls, *args, **kwargs)
-
-ssl.SSLContext.__new__ = counted
-
-from loadkit.report.finish import finish
-from loadkit.swarm import LadderShape, LadderUser, events, install
-
-@events.stage.add_listener
-def told(state, cell, **_):
-    print("contexts", cell, state, len(made))
-
-install(finish)
-"""
+    return limit
 
 
-def test_tls_is_set_up_once_per_process(tls, locust, locustfile):
-    """One context costs 50 ms on the loop: streams share it, however many there are."""
+@pytest.fixture(scope="module")
+def runs(make_sim, loadkit, locust, locustfile, tls):
+    """Every run of this module, under way at once."""
+    server = make_sim("--ttft-ms", "300", "--itl-ms", "20")
     url, certificate = tls
-    plan = ("--tiers", "32", "--concurrency", "1,8", "--rounds", "1", "--max-tokens", "2", "--no-check")
-    run = locust(locustfile(COUNT), url, *plan, "--model", "sim", env={"SSL_CERT_FILE": str(certificate)})
+    once = ("--tiers", "32", "--rounds", "1", "--max-tokens", "3", "--no-check")
+    trust = {"SSL_CERT_FILE": str(certificate)}
+    runs = {
+        "many": loadkit(server.url, *once, "--concurrency", STREAMS, preexec_fn=limit_files(64)),
+        "too many": loadkit("http://127.0.0.1:9", *once, "--concurrency", "90", preexec_fn=limit_files(100, 100)),
+        "tls": locust(locustfile(COUNT), url, *once, "--concurrency", "1,8", "--model", "sim", env=trust),
+    }
+    runs["many"].server = server
+    return runs
+
+
+def test_a_hundred_and_fifty_streams_are_all_in_flight(runs):
+    """A pool of 100 connections would show a knee at 100 that the server does not have."""
+    run = runs["many"]
+    assert run.end() == (6 if run.saturated else 0), run.err
+    assert run.server.stats()["in_flight_max"] == STREAMS
+    assert {row["outcome"] for row in run.records} == {"ok"}
+    (cell,) = run.summary["cells"]
+    assert (cell["n"], cell["peak_in_flight"]) == (STREAMS, STREAMS)
+    served = {row["request_id"]: row for row in run.server.requests(run.manifest["run_id"])}
+    waits = sorted(
+        row["ttft_ms"] - (served[row["request_id"]]["first_write_ns"] - served[row["request_id"]]["received_ns"]) / 1e6
+        for row in run.records
+    )
+    assert waits[-2] < 300  # a second turn in a pool would add the 300 ms of the first
+
+
+def test_more_streams_than_files_are_refused(runs):
+    """Where the system cannot give so many sockets, one line says so before anything is sent."""
+    run = runs["too many"]
+    assert run.end() == 2
+    assert [line for line in run.lines if line.startswith("loadkit:")] == [
+        "loadkit: 90 streams take 154 open files and `ulimit -Hn` allows 100: raise it"
+    ]
+
+
+def test_tls_is_set_up_once_per_process(runs):
+    """One context costs 50 ms on the loop: streams share it, however many there are."""
+    run = runs["tls"]
     assert run.end() == (6 if run.saturated else 0), run.err
     assert {row["outcome"] for row in run.records} == {"ok"}
     assert sum(row["cold"] for row in run.records) == 8

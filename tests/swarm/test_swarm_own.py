@@ -5,6 +5,7 @@ from collections import Counter
 import pytest
 
 OWN = """
+import gc
 from locust import constant_pacing, events, tag, task
 from loadkit.report.finish import finish
 from loadkit.swarm import PromptUser, install
@@ -24,6 +25,10 @@ class Reader(PromptUser):
     @task
     def long(self):
         self.send("256")
+
+@events.test_stop.add_listener
+def told(**_):
+    print("collector on:", gc.isenabled())
 
 class Binge(PromptUser):
     fixed_count = 1
@@ -121,6 +126,12 @@ def test_it_never_counts_as_short_of_users(own):
     reasons = [reason for cell in own.summary["cells"] for reason in cell["validity"]["reasons"]]
     assert not [reason for reason in reasons if "live users" in reason]
     assert max(row["users_live"] for row in own.telemetry) == 3
+    assert all(row["users_planned"] == row["users_live"] for row in own.telemetry)
+
+
+def test_the_garbage_collector_goes_on(own):
+    """Between two visits of a ladder there is time to collect; such a run has no visits, and may last for hours."""
+    assert "collector on: True" in own.out
 
 
 def test_a_slot_taken_over_by_another_user_has_new_prompts(runs, sim):

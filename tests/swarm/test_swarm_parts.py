@@ -1,5 +1,7 @@
 """Parts of the room by themselves, in a process of their own, with clocks that are told the time."""
 
+from itertools import pairwise
+
 VISITS = """
 import json, random
 from loadkit.swarm.visits import Visits
@@ -202,7 +204,7 @@ def test_a_shorter_line_wipes_the_longer_one(snippet):
     seen, kept = snippet(PROGRESS)
     assert all(shown == line for shown, line in seen)
     lengths = [len(shown) for shown, _ in seen]
-    assert min(b - a for a, b in zip(lengths, lengths[1:], strict=False)) < 0
+    assert min(b - a for a, b in pairwise(lengths)) < 0
     assert seen[0][1] == "[0/2] cell 32x1 round 1/1, TTFT p50 12,346 ms (n=1), time left -"
     assert kept[0].startswith("[1/2] cell 32x1 round 1/1, TTFT p50 12,346 ms (n=1), time left ")
     assert kept[1] == "a line of its own"

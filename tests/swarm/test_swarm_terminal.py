@@ -4,6 +4,7 @@ import contextlib
 import fcntl
 import os
 import pty
+import select
 import struct
 import termios
 import threading
@@ -11,7 +12,7 @@ import threading
 import pytest
 
 WIDTH = 60
-PLAN = ("--tiers", "32", "--concurrency", "2", "--rounds", "1", "--max-tokens", "2", "--no-check")
+PLAN = ("--tiers", "32", "--rounds", "1", "--max-tokens", "2", "--no-check")
 
 
 class Screen:
@@ -21,33 +22,56 @@ class Screen:
         self.fd, self.end = pty.openpty()
         fcntl.ioctl(self.end, termios.TIOCSWINSZ, struct.pack("HHHH", 24, WIDTH, 0, 0))
         self.data = b""
+        self.closed = False
         self.reader = threading.Thread(target=self._read, daemon=True)
         self.reader.start()
 
     def _read(self):
-        with contextlib.suppress(OSError):  # the end of a terminal
-            while data := os.read(self.fd, 65536):
-                self.data += data
+        with contextlib.suppress(OSError):  # how a terminal tells that the last writer has gone
+            while not self.closed:
+                if select.select([self.fd], [], [], 0.05)[0]:
+                    data = os.read(self.fd, 65536)
+                    self.data += data
 
-    def close(self):
+    def written(self):
+        """All that was written, once the last writer has gone."""
         os.close(self.end)
         self.reader.join(20)
+        os.close(self.fd)
+        return self.data.decode().replace("\r\n", "\n")
+
+    def hang_up(self):
+        """Close the terminal under the writer's hands."""
+        self.closed = True
+        self.reader.join(20)
+        os.close(self.end)
         os.close(self.fd)
 
 
 @pytest.fixture(scope="module")
-def slow(make_sim):
-    """A server with which a visit takes almost three seconds."""
-    return make_sim("--ttft-ms", "1300", "--itl-ms", "4")
+def runs(make_sim, sim, loadkit, locust, locustfiles):
+    """Every run of this module, under way at once. With the slow servers a visit takes almost three seconds."""
+    slow = {name: make_sim("--ttft-ms", "1300", "--itl-ms", "4") for name in ("renewed", "hung up")}
+    runs = {}
+    for name, server in slow.items():
+        screen = Screen()
+        runs[name] = loadkit(server.url, *PLAN, "--concurrency", "2", stderr=screen.end)
+        runs[name].server, runs[name].screen = server, screen
+    reader, writer = os.pipe()
+    os.close(reader)
+    unread = {"stdout": writer, "stderr": writer}
+    plan = (*PLAN, "--concurrency", "1", "--slo", "ttft=1ms")
+    runs["loadkit"] = loadkit(sim.url, *plan, **unread)
+    runs["locust"] = locust(locustfiles / "ladder.py", sim.url, *plan, **unread)
+    os.close(writer)
+    return runs
 
 
-def test_the_line_renews_itself_on_a_terminal(slow, loadkit):
+def test_the_line_renews_itself_on_a_terminal(runs):
     """Written over once a second while a visit is open, never wider than the terminal, kept when the visit is done."""
-    screen = Screen()
-    run = loadkit(slow.url, *PLAN, stderr=screen.end)
+    run = runs["renewed"]
     run.end()
-    screen.close()
-    lines = screen.data.decode().replace("\r\n", "\n").split("\n")
+    lines = run.screen.written().split("\n")
     (progress,) = [line for line in lines if "cell 32x2" in line]
     renewed = progress.split("\r")[1:]
     assert len(renewed) >= 3
@@ -56,28 +80,21 @@ def test_the_line_renews_itself_on_a_terminal(slow, loadkit):
     assert all(text.startswith("[0/1] cell 32x2") for text in renewed[:-1])
 
 
-def test_a_terminal_that_has_gone_changes_nothing(slow, loadkit):
+def test_a_terminal_that_has_gone_changes_nothing(runs):
     """Its window was closed in mid-run: the run goes on, and so does the telemetry that is sampled beside the line."""
-    screen = Screen()
-    run = loadkit(slow.url, *PLAN, stderr=screen.end)
-    slow.reached(in_flight=2)
-    screen.close()
+    run = runs["hung up"]
+    run.server.reached(received=2)
+    run.screen.hang_up()
     run.end()
     assert {visit["state"] for visit in run.manifest["visits"]} == {"done"}
     assert sum(row["cell"] == "32x2" for row in run.telemetry) >= 3  # after one second, after two, and at the end
 
 
 @pytest.mark.parametrize("host", ["loadkit", "locust"])
-def test_a_reader_that_has_gone_does_not_end_the_run(sim, loadkit, locust, locustfiles, host):
+def test_a_reader_that_has_gone_does_not_end_the_run(runs, host):
     """Nobody reads its output any more: the run goes on to its end, is complete, and exits as its summary says."""
-    reader, writer = os.pipe()
-    os.close(reader)
-    plan = ("--tiers", "32", "--concurrency", "1", "--rounds", "2", "--max-tokens", "2", "--slo", "ttft=1ms")
-    streams = {"stdout": writer, "stderr": writer}
-    file = locustfiles / "ladder.py"
-    run = loadkit(sim.url, *plan, **streams) if host == "loadkit" else locust(file, sim.url, *plan, **streams)
-    os.close(writer)
+    run = runs[host]
     code = run.end()
     assert {visit["state"] for visit in run.manifest["visits"]} == {"done"}
-    assert len(run.records) == 3
+    assert len(run.records) == 2
     assert code == run.summary["exit_code"] == (6 if run.saturated else 4)

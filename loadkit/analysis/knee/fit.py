@@ -9,6 +9,7 @@ from loadkit.analysis.knee.tiers import Array, Tiers
 ROUNDS = 5
 RIDGE = 1e-9
 FAINT = 1e-12  # a curve is nowhere taken to be less than this share of the data
+TINY = 1e-290  # so that sums of coefficients can be divided by
 
 
 def fit(tiers: Tiers, basis: Array, trust: Array | None = None) -> tuple[Array, Array]:
@@ -33,7 +34,7 @@ def fit(tiers: Tiers, basis: Array, trust: Array | None = None) -> tuple[Array, 
         loglik = tiers.at(logs)
         better = loglik > best
         best, found = np.where(better, loglik, best), np.where(better[:, None], coefficients, found)
-    return np.maximum(found, FAINT * found.max(axis=1, keepdims=True)).T, best
+    return np.maximum(found, FAINT * found.max(axis=1, keepdims=True) + TINY).T, best
 
 
 def nonnegative(basis: Array, target: Array) -> Array:

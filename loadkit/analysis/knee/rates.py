@@ -9,6 +9,8 @@
 N90 is the smallest N with 90 % of the greatest X. Each shape has one free factor; N90 or P is log-uniform.
 """
 
+from dataclasses import replace
+
 import numpy as np
 
 from loadkit.analysis.knee.candidates import BEYOND, Candidates, places, without_knee
@@ -57,23 +59,14 @@ def universal(tiers: Tiers) -> list[Candidates]:
     ratio = tiers.x / top[:, None]
     shape = 1 + s * ratio + ratio**2
     found = saturating(tiers, shape, WEIGHTS["universal"] * np.full(len(s), 1 / len(s)), low, high)
-    share = last / np.tile(top, len(s)) / shape[..., -1].ravel() * np.repeat(2 + CONTENTION, len(top))
-    fallen = found.knee & (share <= FALL)
-    peak = found.kept(fallen)
-    # n / (1 + s n + n^2) = 0.9 / (2 + s), the lower root n = N90 / P
+    at_end = last / top / shape[..., -1] * (2 + CONTENTION[:, None])
+    fallen = found.knee & (at_end.ravel() <= FALL)
+    # N90 = P n with n / (1 + s n + n^2) = 0.9 / (2 + s), the lower root.
     half = ((2 + CONTENTION) / N90 - CONTENTION) / 2
     shift = np.repeat(np.log(half - np.sqrt(half**2 - 1)), len(top))
-    moved = Candidates(
-        "saturation",
-        found.low + shift,
-        found.high + shift,
-        found.weight,
-        found.excess,
-        (found.low + found.high) / 2 + shift <= np.log(last),
-        found.reason,
-    )
-    peaks = [Candidates("peak", peak.low, peak.high, peak.weight, peak.excess, peak.knee)] if fallen.any() else []
-    return [*peaks, moved.kept(~fallen)]
+    low, high = found.low + shift, found.high + shift
+    moved = replace(found, low=low, high=high, knee=(low + high) / 2 <= np.log(last))
+    return [replace(found.kept(fallen), kind="peak"), moved.kept(~fallen)]
 
 
 def saturating(tiers: Tiers, shape: Array, weights: Array, low: Array, high: Array) -> Candidates:

@@ -1,6 +1,5 @@
-"""Sorts out what callers hand in: ascending distinct tiers with positive finite repeats."""
+"""Sorts out what callers hand in: ascending distinct tiers with repeats that can be measurements."""
 
-import math
 from collections.abc import Iterable
 from typing import Any
 
@@ -8,11 +7,13 @@ import numpy as np
 
 from loadkit.analysis.knee.tiers import Array
 
+SMALLEST, GREATEST = 1e-15, 1e15  # beyond these no unit makes sense, and powers of ratios would not fit a float
+
 
 def ladder(x: Any, samples: Any) -> tuple[Array, list[Array]]:
     """Tiers in ascending order with their repeats, sorted.
 
-    Tiers of the same x are joined. Left out are values that are no positive finite number, and tiers without any.
+    Tiers of the same x are joined. Left out is what `number` does not take, and tiers without any repeat.
     `samples[i]` may be a single number; an x or a sample without its partner is ignored.
     """
     joined: dict[float, list[float]] = {}
@@ -36,9 +37,9 @@ def series(values: Any) -> Iterable[Any]:
 
 
 def number(value: Any) -> float | None:
-    """A positive finite number that has a finite inverse, else None."""
+    """A number that can be a measurement in some unit, else None."""
     try:
         found = float(value)
     except (TypeError, ValueError, OverflowError):
         return None
-    return found if 0 < found < math.inf and 1 / found < math.inf else None
+    return found if SMALLEST <= found <= GREATEST else None

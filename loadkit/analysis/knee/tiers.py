@@ -132,5 +132,5 @@ def pull(loglik: Array, offsets: Array, best: Array) -> Array:
     weights = np.where(near, np.nan, -slope / np.where(near, 1.0, apart))
     rows = np.arange(len(loglik))
     left, right = np.clip(best - 2, 0, None), np.clip(best + 2, None, loglik.shape[1] - 1)
-    peak = np.maximum(weights[rows, left], weights[rows, right])[:, None]
+    peak = np.maximum(1.0, np.maximum(weights[rows, left], weights[rows, right]))[:, None]
     return np.clip(np.where(near, peak, weights), 0.001 * peak, peak)

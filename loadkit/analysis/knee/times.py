@@ -36,7 +36,7 @@ WEIGHTS = {
 ALREADY = 4.0  # a smooth knee is looked for from this far below the first tier
 SMALL_JUMP = 0.3  # a step well under this share of L, with a bend above, is a hinge that happens to start at a tier
 FIRST_EXCESS = 0.1  # the first of two changes must have shown this before the second comes
-MOST_CUTS = 3
+MOST_CUTS = 3  # of the places for a second change, the most promising ones are looked into
 WORTH_IT = 4.0  # log units by which two changes must be able to beat one
 
 
@@ -106,11 +106,9 @@ def step(tiers: Tiers) -> Candidates:
     rise = above * (x - x[:-1, None]) / x[-1]
     terms = np.stack([above, rise], axis=-1)
     (a, b, j, d), loglik = fit(tiers, np.concatenate([np.broadcast_to(line(x), terms.shape), terms], axis=-1))
-    prior = (
-        np.where(gaps == gaps[-1], WEIGHTS["step_at_end"], WEIGHTS["step"]) * np.diff(np.log(x)) / np.log(x[-1] / x[0])
-    )
+    kind = np.where(gaps == gaps[-1], WEIGHTS["step_at_end"], WEIGHTS["step"])
     jump = j / (a + b * x[:-1] / x[-1])
-    weight = np.log(prior) + loglik - 3 * np.exp(-((jump / SMALL_JUMP) ** 2))
+    weight = np.log(kind * np.diff(np.log(x)) / np.log(x[-1] / x[0])) + loglik - 3 * np.exp(-((jump / SMALL_JUMP) ** 2))
     excess = (j + d * rise[:, -1]) / (a + b)
     return Candidates("break", np.log(x[:-1]), np.log(x[1:]), weight, excess, excess >= GATE)
 
@@ -132,7 +130,7 @@ def twice(tiers: Tiers, best: float) -> list[Candidates]:
             first = model(tiers[:cut])
             within = first.kept((first.excess >= FIRST_EXCESS) & (first.high <= np.log(tiers.x[cut - 1])))
             found.append(replace(within, weight=within.weight + price, knee=np.ones(len(within.low), bool)))
-    return [first for first in found if len(first.low)]
+    return found
 
 
 def line(x: Array) -> Array:

@@ -23,9 +23,9 @@ class Knee:
     `kind`: none, smooth (K25: 25 % above the tangent a + b x), hinge (steeper from here on), break (a step somewhere
     between two tiers), saturation (N90: 90 % of the greatest throughput), peak (a throughput that falls again).
     `reason` of none: too_few_tiers, linear, concave, stairs (prompts padded to chunks), excess_below_gate (a bend of
-    less than 25 % at the longest tier), still_rising (the throughput saturates beyond the tiers), no_fit.
-    `reason` of a knee: empty, or already_superlinear (it lies below all tiers), one_tier_below, one_tier_above (as
-    many tiers show one of its sides: measure more of them).
+    less than 25 % at the longest tier), still_rising (the throughput saturates beyond the tiers).
+    `reason` of a knee: empty, or already_superlinear, already_saturated (it lies below all tiers), one_tier_below,
+    one_tier_above (a single tier shows one of its sides: measure more of them).
     """
 
     kind: str
@@ -56,10 +56,9 @@ def locate(x: Any, samples: Any, *, axis: str = "length", metric: str = "ttft") 
         return nothing("too_few_tiers")
     if metric == "throughput":
         repeats = [place / values for place, values in zip(places, repeats, strict=True)]
-    with np.errstate(all="ignore"):  # values a thousand orders of magnitude apart end in no_fit, not in warnings
-        tiers = build(places, repeats)
-        saturates = metric == "throughput" and axis == "concurrency"
-        return verdict(places, rates.candidates(tiers) if saturates else times.candidates(tiers, axis))
+    tiers = build(places, repeats)
+    saturates = metric == "throughput" and axis == "concurrency"
+    return verdict(places, rates.candidates(tiers) if saturates else times.candidates(tiers, axis))
 
 
 def nothing(reason: str, probability: float = 0.0, excess: float | None = None) -> Knee:
@@ -68,9 +67,8 @@ def nothing(reason: str, probability: float = 0.0, excess: float | None = None) 
 
 def verdict(x: Array, found: Sequence[Candidates]) -> Knee:
     """A knee at better than even odds, of the heaviest kind; else none, for the heaviest reason."""
+    found = [each for each in found if len(each.low)]
     top = max(float(each.weight.max()) for each in found)
-    if not np.isfinite(top):
-        return nothing("no_fit")
     masses = [np.exp(each.weight - top) for each in found]
     total = sum(float(mass.sum()) for mass in masses)
     kinds: dict[str, float] = {}
@@ -99,14 +97,14 @@ def answer(x: Array, knees: Sequence[Candidates], kind: str, probability: float)
         probability,
         excess,
         float(below[-1]) if len(below) else None,
-        thin_side(len(below), len(x)),
+        thin_side(kind, len(below), len(x)),
     )
 
 
-def thin_side(below: int, tiers: int) -> str:
+def thin_side(kind: str, below: int, tiers: int) -> str:
     """The `reason` of a knee with so many tiers up to it."""
     if below == 0:
-        return "already_superlinear"
+        return "already_saturated" if kind in ("saturation", "peak") else "already_superlinear"
     if below == 1:
         return "one_tier_below"
     return "one_tier_above" if below >= tiers - 1 else ""
