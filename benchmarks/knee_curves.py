@@ -190,7 +190,12 @@ def queue_throughput(rng: Rng, x: Array) -> Curve | None:
         return None
     servers = max(2.0, np.floor(knee))
     sharp = rng.choice([4.0, 8.0, 16.0, 200.0])
-    return saturating(x, lambda n: n / (1 + (n / servers) ** sharp) ** (1 / sharp), servers)
+
+    def law(n: Array) -> Array:
+        apart = np.minimum(n / servers, servers / n)
+        return np.minimum(n, servers) / (1 + apart**sharp) ** (1 / sharp)
+
+    return saturating(x, law, servers)
 
 
 def soft_saturation(rng: Rng, x: Array) -> Curve | None:

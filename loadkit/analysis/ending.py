@@ -3,6 +3,8 @@
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from loadkit.analysis.missing import missing
+from loadkit.analysis.reading import rows
 from loadkit.measure import slo
 from loadkit.measure.validity import exit_code
 from loadkit.record.names import Outcome
@@ -23,10 +25,13 @@ UNREACHABLE = frozenset(
 )
 
 
-def ending(manifest: Mapping[str, Any], cells: Iterable[Mapping[str, Any]], *, saturated: bool) -> int | None:
+def ending(
+    manifest: Mapping[str, Any], cells: Iterable[Mapping[str, Any]], *, saturated: bool, damaged_lines: int = 0
+) -> int | None:
     """The exit code of the run (`loadkit.record.names.ExitCode`); None when the manifest is not there to tell.
 
-    saturated: the load generator was unhealthy in some cell. A cell of nothing but refusals is a finished measurement,
+    saturated: the load generator was unhealthy in some cell. damaged_lines: lines of the records that could not be
+    read; with one of them, or with fewer measured records than the plan took, the run is not complete. A cell of nothing but refusals is a finished measurement,
     unless the refusals say that the target cannot be loaded at all.
     """
     if not manifest.get("ended_at"):
@@ -36,7 +41,7 @@ def ending(manifest: Mapping[str, Any], cells: Iterable[Mapping[str, Any]], *, s
         target=_unreachable(cells),
         stopped=bool(manifest.get("stopped_by")),
         saturated=saturated,
-        incomplete=not _complete(manifest, cells),
+        incomplete=bool(damaged_lines or missing(manifest, cells)) or not _complete(manifest, cells),
         slo_failed=any(item["met"] is False for item in objectives(manifest, cells)),
     )
 
@@ -46,10 +51,6 @@ def objectives(manifest: Mapping[str, Any], cells: Iterable[Mapping[str, Any]]) 
 
     `value` and `limit` are in ms, for error_rate a share of 1; `met` is None where the cell does not have the number.
     """
-    plan = manifest.get("plan")
-    text = plan.get("slo") if isinstance(plan, Mapping) else None
-    if not isinstance(text, str) or not text:
-        return []
     usable = [cell for cell in cells if cell["validity"]["status"] != "invalid"]
     return [
         {
@@ -59,23 +60,35 @@ def objectives(manifest: Mapping[str, Any], cells: Iterable[Mapping[str, Any]]) 
             "value": item.value(cell),
             "met": item.holds(cell),
         }
-        for item in slo.parse(text)
+        for item in _slos(manifest) or []
         for cell in usable
     ]
 
 
-def course(manifest: Mapping[str, Any]) -> dict[str, Any] | None:
-    """How the run went as a whole: what stopped it, and how many of its visits are done. None without a manifest."""
+def _slos(manifest: Mapping[str, Any]) -> list[slo.Slo] | None:
+    """The objectives of the plan; None where the manifest holds something that is none."""
+    plan = manifest.get("plan")
+    text = plan.get("slo") if isinstance(plan, Mapping) else None
+    try:
+        return slo.parse(text) if text else []
+    except (ValueError, TypeError, AttributeError):  # a damaged manifest
+        return None
+
+
+def course(manifest: Mapping[str, Any], cells: Iterable[Mapping[str, Any]] = ()) -> dict[str, Any] | None:
+    """How the run went as a whole: what stopped it, how many of its visits are done, and which of their measured
+    requests are `missing` in the records. None without a manifest."""
     if not manifest:
         return None
-    listed = manifest.get("visits")
-    visits = [visit for visit in listed if isinstance(visit, Mapping)] if isinstance(listed, list) else []
+    visits = rows(manifest, "visits")
     return {
         "ended": bool(manifest.get("ended_at")),
         "stopped_by": _text(manifest.get("stopped_by")),
         "fault": _text(manifest.get("fault")),
         "visits": len(visits),
         "visits_done": sum(visit.get("state") == "done" for visit in visits),
+        "missing": missing(manifest, cells),
+        "slo_readable": _slos(manifest) is not None,
     }
 
 

@@ -4,7 +4,7 @@ What was judged while the run went on stands in the manifest, visit by visit, an
 telemetry rows inside the measured windows are judged by the rules of `measure.validity`. Without those the records
 remain: the worst lag of a request bounds the p99 from above, so it can clear a cell or make it suspect, never invalid.
 
-A telemetry row has `timestamp` (end of the time it covers), `worker`, `cell` (the open visit's, or None), `hub_lag` (a
+A telemetry row has `timestamp` and `at_ms` (end of the time it covers), `worker`, `cell` (the open visit's, or None), `hub_lag` (a
 histogram on the wire), `cpu` (share of a core), `users_planned` and `users_live`; a row may lack any of them.
 """
 
@@ -12,9 +12,10 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from loadkit.analysis.reading import names, number
+from loadkit.analysis.reading import names, number, numbers
+from loadkit.analysis.reading import rows as objects
 from loadkit.analysis.strata import Stratum
-from loadkit.analysis.window import wall_seconds
+from loadkit.analysis.window import clock_of, seconds_of
 from loadkit.measure.histogram import LAG_BOUNDS_S, Histogram
 from loadkit.measure.quantile import nearest_rank
 from loadkit.measure.validity import ORDER, Validity, cell_validity, client_health, worst
@@ -31,10 +32,10 @@ class Health:
         self.saturated = False  # a cell asked for so far was invalid because of the load generator
         self._suspect_flags = _suspect_flags(manifest)
         self._judged: dict[str, list[Validity]] = defaultdict(list)
-        for visit in _visits(manifest):
+        for visit in objects(manifest, "visits"):
             if verdict := _verdict(visit.get("validity")):
                 self._judged[str(visit.get("cell"))].append(verdict)
-        timed = ((wall_seconds(row), row) for row in telemetry)
+        timed = ((seconds_of(row, "at_ms"), row) for row in telemetry)
         self._rows = sorted(((at, row) for at, row in timed if at is not None), key=lambda pair: pair[0])
         # Rows are cut where a visit opens and closes; a run without visits has rows of no cell, told apart by time.
         self._named = any(row.get("cell") is not None for _, row in self._rows)
@@ -56,25 +57,29 @@ class Health:
         """The rows inside the measured windows of the cell, or up to reach_s after them."""
         spans = stratum.window.spans()
         mine = [
-            (at, row)
+            (clock_of(row, "at_ms"), at, row)
             for at, row in self._rows
             if not self._named or row.get("cell") == f"{stratum.tier_tokens}x{stratum.concurrency}"
         ]
-        return [row for at, row in mine if any(start <= at <= end + reach_s for start, end in spans)]
+        return [
+            row
+            for clock, at, row in mine
+            if any(clock == own and start <= at <= end + reach_s for own, start, end in spans)
+        ]
 
     def _users(self, stratum: Stratum) -> list[Validity]:
         """Planned against live users in the rows wholly inside the windows; a window too short for one says nothing."""
         rows = [row for row in self._inside(stratum, 0.0) if number(row, "users_live") is not None]
         counts = [(number(row, "users_planned") or stratum.concurrency, number(row, "users_live") or 0) for row in rows]
         verdicts = [cell_validity(int(planned), [int(live)], 0) for planned, live in counts]
-        seconds = [end - start for start, end in stratum.window.spans()]
+        seconds = [end - start for _, start, end in stratum.window.spans()]
         if not verdicts and max(seconds, default=0.0) > 2 * ROW_SECONDS:
             return [cell_validity(stratum.concurrency, [], 0)]
         return verdicts
 
 
 def of_requests(cell: Mapping[str, Any], suspect_flags: Sequence[Flag] = SUSPECT_FLAGS) -> list[Validity]:
-    """What the requests of a cell say against it: flags, and fewer streams in flight than planned."""
+    """What the requests of a cell say against it: flags, and other streams in flight than planned."""
     found = [
         Validity("suspect", [f"{cell['flags'][flag.value]} of {cell['n']} requests carry {flag.value}"])
         for flag in suspect_flags
@@ -83,6 +88,8 @@ def of_requests(cell: Mapping[str, Any], suspect_flags: Sequence[Flag] = SUSPECT
     peak, planned = cell["peak_in_flight"], cell["concurrency"]
     if peak is not None and peak < planned:
         found.append(Validity("suspect", [f"at most {peak} streams were in flight where {planned} were planned"]))
+    if peak is not None and peak > planned:
+        found.append(Validity("suspect", [f"{peak} streams were in flight at once where {planned} were planned"]))
     if Flag.MODEL_DRIFT in cell["cell_flags"]:
         found.append(Validity("suspect", ["the answers name more than one model or fingerprint in this run"]))
     return found
@@ -112,6 +119,8 @@ def _lag_p99(rows: Iterable[Mapping[str, Any]]) -> float | None:
     """
     merged = Histogram(LAG_BOUNDS_S)
     for row in rows:
+        if not numbers(row, "hub_lag"):
+            continue
         try:
             merged.merge(Histogram.from_wire(LAG_BOUNDS_S, row["hub_lag"]))
         except (KeyError, TypeError, ValueError):
@@ -130,11 +139,6 @@ def _suspect_flags(manifest: Mapping[str, Any]) -> tuple[Flag, ...]:
     plan = manifest.get("plan")
     wanted = Flag.PREFIX_CACHE_HIT if isinstance(plan, Mapping) and number(plan, "shared_prefix") else None
     return tuple(flag for flag in SUSPECT_FLAGS if flag is not wanted)
-
-
-def _visits(manifest: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    visits = manifest.get("visits")
-    return [visit for visit in visits if isinstance(visit, Mapping)] if isinstance(visits, list) else []
 
 
 def _verdict(value: Any) -> Validity | None:

@@ -31,10 +31,15 @@ def names(row: Mapping[str, Any], name: str) -> list[str]:
     return [item for item in value if isinstance(item, str)] if isinstance(value, list) else []
 
 
+def rows(row: Mapping[str, Any], name: str) -> list[Mapping[str, Any]]:
+    """The list of objects under the name; what is not an object is left out."""
+    value = row.get(name)
+    return [item for item in value if isinstance(item, Mapping)] if isinstance(value, list) else []
+
+
 def attempts(row: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     """The attempts of a request, first to last; empty when they were not recorded."""
-    value = row.get("attempts")
-    return [item for item in value if isinstance(item, Mapping)] if isinstance(value, list) else []
+    return rows(row, "attempts")
 
 
 def _is_number(value: Any) -> bool:

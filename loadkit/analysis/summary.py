@@ -43,10 +43,10 @@ def summarise(
         "totals": totals.summary(),
         "errors": totals.errors(),
         "objectives": objectives(manifest, cells),
-        "course": course(manifest),
+        "course": course(manifest, cells),
         "error_bars": _error_bars(manifest),
         "damaged_lines": damaged_lines,
-        "exit_code": ending(manifest, cells, saturated=health.saturated),
+        "exit_code": ending(manifest, cells, saturated=health.saturated, damaged_lines=damaged_lines),
     }
 
 

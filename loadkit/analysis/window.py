@@ -1,8 +1,10 @@
 """When a cell was measured: the length of its measured window and the streams in flight inside it.
 
-Read from the records alone: wall time at t0 as a label, durations by the clock of the request. A window goes from the
-first byte sent to the end of the last answer of the measured requests of one visit; the windows of a cell's visits are
-added, so that the time between visits does not count.
+Read from the records alone. Times are those of the monotonic clock of the process that measured (`start_ms`), so that
+a step of the wall clock moves nothing; records without it are placed by their timestamp. A window goes from the first
+byte sent to the end of the last answer of the measured requests of one visit; the windows of a cell's visits are added,
+so that the time between visits does not count. Processes have clocks of their own and measure a visit side by side: its
+length is the longest of theirs, its streams in flight are the sum.
 """
 
 from array import array
@@ -14,6 +16,8 @@ import numpy as np
 
 from loadkit.analysis.reading import number
 
+WALL = "wall"  # the clock of rows that have no monotonic time
+
 # A stream that follows another one on the same caller may seem to overlap it by the resolution of the wall clock.
 _TOUCH_S = 0.001
 
@@ -24,33 +28,43 @@ class Window:
     """Start and end of every request of a cell, by visit. Add records, then ask `seconds` and `peak`."""
 
     def __init__(self) -> None:
-        self._visits: dict[Any, tuple[array, array, array]] = {}
+        self._visits: dict[float | None, dict[str, tuple[array, array, array]]] = {}
 
     def add(self, record: Mapping[str, Any], measured: bool) -> None:
-        """Take the times of a request of any phase; one without a readable timestamp is left out."""
+        """Take the times of a request of any phase; one without a readable time is left out."""
         span = interval(record)
         if span is None:
             return
-        starts, ends, inside = self._visits.setdefault(record.get("visit"), (array("d"), array("d"), array("b")))
+        clocks = self._visits.setdefault(number(record, "visit"), {})
+        starts, ends, inside = clocks.setdefault(clock_of(record, "start_ms"), (array("d"), array("d"), array("b")))
         starts.append(span[0])
         ends.append(span[1])
         inside.append(measured)
 
-    def spans(self) -> list[tuple[float, float]]:
-        """(start, end) of the measured window of every visit, in seconds since the epoch."""
-        return [(float(s[i].min()), float(e[i].max())) for s, e, i in self._arrays() if i.any()]
+    def spans(self) -> list[tuple[str, float, float]]:
+        """(clock, start, end) of the measured window of every visit and process, in seconds on that clock."""
+        return [span for spans in self._spans() for span in spans]
 
     def seconds(self) -> float | None:
         """Total length of the measured windows in seconds; None when nothing measured has a time."""
-        return sum(end - start for start, end in self.spans()) or None
+        return sum(max(end - start for _, start, end in spans) for spans in self._spans()) or None
 
     def peak(self) -> int | None:
         """Most streams in flight at once inside the measured windows, warm-up and drain requests included."""
-        peaks = [_peak(*arrays) for arrays in self._arrays() if arrays[2].any()]
-        return max(peaks, default=None)
+        return max((sum(_peak(*arrays) for _, arrays in visit) for visit in self._measured()), default=None)
 
-    def _arrays(self) -> list[tuple[np.ndarray, np.ndarray, np.ndarray]]:
-        return [(np.array(s), np.array(e), np.array(i, dtype=bool)) for s, e, i in self._visits.values()]
+    def _spans(self) -> list[list[tuple[str, float, float]]]:
+        return [
+            [(clock, float(s[i].min()), float(e[i].max())) for clock, (s, e, i) in visit] for visit in self._measured()
+        ]
+
+    def _measured(self) -> list[list[tuple[str, tuple[np.ndarray, np.ndarray, np.ndarray]]]]:
+        """By visit: the clocks on which something was measured, with starts, ends and whether it was measured."""
+        visits = [
+            [(clock, (np.array(s), np.array(e), np.array(i, dtype=bool))) for clock, (s, e, i) in clocks.items()]
+            for clocks in self._visits.values()
+        ]
+        return [found for visit in visits if (found := [row for row in visit if row[1][2].any()])]
 
 
 def _peak(starts: np.ndarray, ends: np.ndarray, inside: np.ndarray) -> int:
@@ -64,8 +78,8 @@ def _peak(starts: np.ndarray, ends: np.ndarray, inside: np.ndarray) -> int:
 
 
 def interval(record: Mapping[str, Any]) -> tuple[float, float] | None:
-    """(start, end) of a request, first attempt to last mark, in seconds since the epoch; None where unknown."""
-    sent = wall_seconds(record)
+    """(start, end) of a request, first attempt to last mark, in seconds on its clock; None where unknown."""
+    sent = seconds_of(record, "start_ms")
     if sent is None:
         return None
     marks = [mark for name in _ENDS if (mark := number(record, name)) is not None]
@@ -75,6 +89,17 @@ def interval(record: Mapping[str, Any]) -> tuple[float, float] | None:
     else:
         before = number(record, "retry_wait_ms") or 0.0
     return sent - before / 1000, sent + max(marks, default=0.0) / 1000
+
+
+def clock_of(row: Mapping[str, Any], name: str) -> str:
+    """The clock that times the row: its process's, where the row has the monotonic time under `name`, or WALL."""
+    return WALL if number(row, name) is None else f"worker {row.get('worker')}"
+
+
+def seconds_of(row: Mapping[str, Any], name: str) -> float | None:
+    """When it was, in seconds on the clock of the row (`clock_of`); None when it cannot be read."""
+    own = number(row, name)
+    return wall_seconds(row) if own is None else own / 1000
 
 
 def wall_seconds(row: Mapping[str, Any]) -> float | None:

@@ -11,6 +11,12 @@ from loadkit.protocol.retry_after import header
 from loadkit.record.names import Outcome
 
 MAX_BODY_BYTES = 256 * 1024 * 1024
+REASONING_EVENTS = 65_536  # some servers do not count reasoning against the limit of output tokens
+
+
+def most_events(max_tokens: int) -> int:
+    """Token events after which an answer is no answer to a request for this many tokens: it may have no end."""
+    return 4 * max_tokens + 64
 
 
 class Attempt:
@@ -19,8 +25,16 @@ class Attempt:
     `at_t0` is called at t0 (and again when a stale connection is redone): it takes the labels of that moment.
     """
 
-    def __init__(self, protocol: Protocol, timeouts: Timeouts, started_ns: int, at_t0: Callable[[], None]) -> None:
-        """`timeouts` are those of the tier, `started_ns` the moment the transport is called."""
+    def __init__(
+        self,
+        protocol: Protocol,
+        timeouts: Timeouts,
+        started_ns: int,
+        at_t0: Callable[[], None],
+        max_events: int | None = None,
+    ) -> None:
+        """`timeouts` are those of the tier, `started_ns` the moment the transport is called. Beyond `max_events` token
+        events the answer is not read on."""
         self.marks = Marks(started_ns)
         self.parser: Parser = protocol.parser(None, None)
         self.headers: list[tuple[str, str]] = []
@@ -28,7 +42,9 @@ class Attempt:
         self._protocol = protocol
         self._timeouts = timeouts
         self._at_t0 = at_t0
-        self._flooded = False
+        self._max_events = max_events
+        self._events = 0
+        self._flood = ""
 
     def connecting(self, ns: int) -> None:
         self.marks = Marks(ns)
@@ -52,22 +68,32 @@ class Attempt:
         parser, marks = self.parser, self.marks
         parser.feed(ns, data)
         answer = parser.answer
-        marks.last_read = ns
+        if answer.data_events != self._events:
+            self._events, marks.last_event = answer.data_events, ns
         if marks.first_token is None:
             marks.first_token = parser.first_token_at
         marks.finish = answer.finish_at
         if answer.bytes_received > MAX_BODY_BYTES:
-            self._flooded = True
+            self._flood = f"answer larger than {MAX_BODY_BYTES} bytes"
             return True
+        if self._max_events is not None and self._events > self._max_events and not parser.done:
+            return self._too_long(self._max_events)
         return parser.done
+
+    def _too_long(self, limit: int) -> bool:
+        answer = self.parser.answer
+        if len(answer.event_times) <= limit + (REASONING_EVENTS if answer.reasoning_chars else 0):
+            return False
+        self._flood = f"stopped by us after {len(answer.event_times)} token events, far more than max_tokens allows"
+        return True
 
     def deadline(self, now_ns: int) -> tuple[int, Outcome]:
         return next_deadline(self._timeouts, self.marks)
 
     def ending(self, end: End) -> End:
         """The transport's end, corrected by what only the sink knows."""
-        if self._flooded and not self.parser.done:
-            return End("fault", Outcome.PROTOCOL_ERROR, f"answer larger than {MAX_BODY_BYTES} bytes", end.at_ns)
+        if self._flood and not self.parser.done:
+            return End("fault", Outcome.PROTOCOL_ERROR, self._flood, end.at_ns)
         return end
 
     @property

@@ -64,7 +64,13 @@ def open_transport(url: str, environ: Mapping[str, str], tls: ssl.SSLContext | N
     proxy = proxy_for(url, environ)
     if proxy is None:
         return TRANSPORTS[DEFAULT](tls)
-    return StockTransport(tls, proxy=proxy, proxy_from=proxy_variable(url, environ) or "")
+    variable = proxy_variable(url, environ) or ""
+    return StockTransport(tls, proxy=proxy, proxy_from=variable, secure=speaks_tls(url, proxy))
+
+
+def speaks_tls(url: str, proxy: str | None) -> bool:
+    """Whether TLS is spoken anywhere on the way to this URL."""
+    return any(urlsplit(hop).scheme == "https" for hop in (url, proxy or ""))
 
 
 def _variable(environ: Mapping[str, str], name: str) -> str | None:

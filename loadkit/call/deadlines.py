@@ -1,6 +1,7 @@
 """When an attempt must end, and as what: a pure function of its marks. Each wait has a name of its own.
 
-Only a generated token satisfies the first-token deadline: keep-alives, comments and role deltas do not.
+Only a generated token satisfies the first-token deadline: keep-alives, comments and role deltas do not. After it,
+keep-alives and comments are silence too.
 """
 
 from dataclasses import dataclass
@@ -23,7 +24,7 @@ class Marks:
     head: int | None = None
     status: int | None = None
     first_read: int | None = None
-    last_read: int | None = None
+    last_event: int | None = None  # the last read that completed a data event: comments and pings are silence
     first_token: int | None = None
     finish: int | None = None
 
@@ -31,7 +32,8 @@ class Marks:
 def next_deadline(timeouts: Timeouts, marks: Marks) -> tuple[int, Outcome]:
     """The earliest moment (ns) at which the attempt must end, and its outcome then; OK = it was complete already.
 
-    `timeouts` are those of the tier (`Timeouts.for_tier`). The total counts from t0, the gap from the last read.
+    `timeouts` are those of the tier (`Timeouts.for_tier`). The total counts from t0, the gap from the last
+    read that held an event.
     """
     if marks.t0 is None:
         return _after(marks.started, timeouts.connect), Outcome.CONNECT_TIMEOUT
@@ -49,7 +51,7 @@ def _phase(timeouts: Timeouts, marks: Marks, t0: int) -> tuple[int, Outcome]:
     if marks.finish is not None:
         return _after(marks.finish, FINISH_S), Outcome.OK
     if marks.first_token is not None:
-        return _after(marks.last_read or marks.first_token, timeouts.read), Outcome.READ_TIMEOUT
+        return _after(marks.last_event or marks.first_token, timeouts.read), Outcome.READ_TIMEOUT
     if marks.sent is None and marks.head is None:
         return _after(t0, min(WRITE_S, timeouts.ttft)), Outcome.WRITE_TIMEOUT
     return _after(t0, timeouts.ttft), Outcome.TTFT_TIMEOUT

@@ -114,11 +114,16 @@ class Caller:
     url: str = field(init=False)
     _bodies: dict[int, tuple[bytes, bytes]] = field(init=False, repr=False, default_factory=dict)
     _redacted: dict[str, str] = field(init=False, repr=False, default_factory=dict)
+    named: dict[str, str | None] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         self.url = url_for(self.ask.endpoint, PROTOCOLS[self.ask.endpoint.protocol].path)
         if self.redactor is None:
             self.redactor = Redactor([self.ask.key] if self.ask.key else [])
+        endpoint, parts = self.ask.endpoint, urlsplit(self.url)
+        names = {"endpoint": endpoint.name, "model": endpoint.model, "host": parts.netloc, "path": parts.path}
+        # A server that lists its models may have put our key into their names; it is still asked for the real one.
+        self.named = {name: text and self.redactor.text(text) for name, text in names.items()}
 
     def body_around(self, max_tokens: int) -> tuple[bytes, bytes]:
         """The body before and after the prompt; made once for each limit of output tokens."""
@@ -226,12 +231,13 @@ class _Request:
 
     def _blank(self) -> Record:
         """A record of what is known before an attempt."""
-        ask, prompt, parts = self._caller.ask, self._prompt, urlsplit(self._caller.url)
+        ask, prompt = self._caller.ask, self._prompt
         record = Record(**self._call.labels)
-        record.endpoint, record.model, record.protocol = ask.endpoint.name, ask.endpoint.model, self._protocol.name
+        for name, text in self._caller.named.items():
+            setattr(record, name, text)
+        record.protocol = self._protocol.name
         record.transport, record.target = self._caller.transport.name, ask.target
         record.auth, record.proxied = ask.endpoint.auth, self._caller.transport.proxied
-        record.host, record.path = parts.netloc, parts.path
         record.max_tokens, record.input_bytes, record.build_ms = self._max_tokens, self._input_bytes, self._build_ms
         record.attempts = self._attempts
         if prompt is not None:
@@ -294,6 +300,7 @@ class _Request:
             record.scheduled_ms = min(0.0, timing.ms(t0, self._call.scheduled_ns))
         if marks.t0 is not None:
             record.timestamp = self._timestamp
+            record.start_ms = t0 / 1e6
             record.sent_ms = None if marks.sent is None else timing.ms(t0, marks.sent)
             record.headers_ms = None if marks.head is None else timing.ms(t0, marks.head)
         if self._inflight is not None and caller.counter is not None:

@@ -50,9 +50,11 @@ class StockTransport:
         *,
         proxy: str | None = None,
         proxy_from: str = "",
+        secure: bool = True,
     ) -> None:
         """`proxy` is an http:// or https:// URL all requests go through; its user name and password are used.
-        `proxy_from` is the variable it was found in, which faults of the proxy then name."""
+        `proxy_from` is the variable it was found in, which faults of the proxy then name. `secure` False: no TLS is
+        spoken on the way, so no context is made."""
         # One INFO line per request would cost time, and makes a Locust worker drop its log forwarding for good.
         for logger in ("httpx", "httpcore"):
             logging.getLogger(logger).setLevel(logging.WARNING)
@@ -60,7 +62,7 @@ class StockTransport:
         self.proxied = proxy is not None
         self._proxy_from = proxy_from
         self._backend = _Backend()
-        context = tls or shared_context()
+        context = (tls or shared_context()) if secure else None
         self._pool = httpcore.ConnectionPool(
             ssl_context=context,
             proxy=proxy_of(proxy, context) if proxy else None,

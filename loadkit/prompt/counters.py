@@ -6,6 +6,7 @@ To add one: write a class with the six members of `Counter` (`ByteCounter` is a 
 
 import base64
 import importlib
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -16,6 +17,7 @@ from loadkit.prompt.calibrate import words
 if TYPE_CHECKING:
     import httpx
 
+COUNTING_S = 120.0  # all calls of one server's /tokenize together
 REMOTE_CHARS = 131_072  # one /tokenize call stays under half a second and a few hundred KB
 
 
@@ -157,17 +159,30 @@ class CountError(RuntimeError):
     """The server could not count a text; the message is one line. The caller falls back to two probes."""
 
 
+class CountTooSlow(CountError):
+    """The server counts, but not as fast as building the prompts of a run needs it."""
+
+
 class ServerCounter:
     """The server's own /tokenize, in llama.cpp's form ({"content"}) or vLLM's and SGLang's ({"prompt"}).
 
-    `client` is a control client that knows timeouts and the key; `url` is the whole address of /tokenize. The form is
-    found by asking once. Raises CountError when neither form is answered.
+    `client` is a control client that bounds each call and knows the key; `url` is the whole address of /tokenize. The
+    form is found by asking once. Raises CountError when neither form is answered, CountTooSlow when it is asked
+    COUNTING_S seconds after it was made.
     """
 
     source, exact, max_chars, recipe = "server", True, REMOTE_CHARS, None
 
-    def __init__(self, client: "httpx.Client", url: str, model: str | None = None) -> None:
-        self._client, self._url = client, url
+    def __init__(
+        self,
+        client: "httpx.Client",
+        url: str,
+        model: str | None = None,
+        *,
+        now: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._client, self._url, self._now = client, url, now
+        self._until = now() + COUNTING_S
         forms: list[Callable[[str, bool], dict[str, Any]]] = [
             lambda text, special: {"content": text, "add_special": special},
             lambda text, special: {"prompt": text, "add_special_tokens": special} | ({"model": model} if model else {}),
@@ -196,6 +211,8 @@ class ServerCounter:
         return _leading(plain, full) if isinstance(plain, list) and isinstance(full, list) else None
 
     def _ask(self, text: str, *, special: bool) -> dict[str, Any]:
+        if self._now() > self._until:
+            raise CountTooSlow(f"{self._url} took more than {COUNTING_S:.0f} s to count the prompts")
         try:
             response = self._client.post(self._url, json=self._form(text, special))
             answer = response.json() if response.status_code == 200 else None

@@ -35,6 +35,7 @@ class Record:
     visit: int | None = _doc("index of the visit in the plan")
     phase: str | None = _doc("warmup, measure or drain")
     timestamp: str | None = _doc("wall clock at t0 as a label", "ISO 8601 UTC")
+    start_ms: float | None = _doc("t0 on the run's monotonic clock, from the clock's own origin", "ms")
     endpoint: str | None = _doc("name of the endpoint")
     model: str | None = _doc("model asked for")
     response_model: str | None = _doc("model the answer names")

@@ -25,10 +25,20 @@ def validity(summary: dict[str, Any]) -> list[str]:
 
 
 def course(summary: dict[str, Any]) -> list[str]:
-    """What kept the run from its end, if anything did."""
+    """What kept the run from its end, if anything did, and what is lost of it."""
     run = summary["course"]
     if run is None:
         return ["There is no manifest: how the run ended is not known."]
+    lines = _stop(run)
+    for cell in run["missing"]:
+        lines.append(f"{name(cell)}: {cell['n']} of {cell['planned']} measured requests are in the records.")
+    if not run["slo_readable"]:
+        lines.append("The objectives in the manifest cannot be read: none is judged.")
+    return lines
+
+
+def _stop(run: dict[str, Any]) -> list[str]:
+    """What stopped the run, or nothing."""
     done = f"{run['visits_done']} of {run['visits']} visits are done"
     if not run["ended"]:
         return [f"The run was cut before its end: {done}."]

@@ -71,6 +71,7 @@ class Telemetry:
         return {
             "kind": "telemetry",
             "timestamp": datetime.now(UTC).isoformat(timespec="milliseconds"),
+            "at_ms": time.perf_counter_ns() / 1e6,
             "seconds": self._since - since,
             "worker": self._worker,
             "cell": self._cell,

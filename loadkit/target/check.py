@@ -23,6 +23,8 @@ from loadkit.prompt.prompt import Prompt, escape, text_sha256
 from loadkit.protocol import PROTOCOLS
 from loadkit.record.names import Outcome
 from loadkit.record.record import Record
+from loadkit.record.redact import Redactor
+from loadkit.target.bounded import AnswerUnfinished
 from loadkit.target.control import ModelFacts, list_models, one_line
 from loadkit.target.counting import Counting, Ping, choose_counter
 from loadkit.target.route import blamed, route
@@ -43,20 +45,22 @@ ADVICE: dict[Outcome, str] = {
 
 @dataclass(slots=True)
 class Check:
-    """What a check found. `endpoint` has its model filled in; `counting` is how prompts for it are counted."""
+    """What a check found. `endpoint` has its model filled in; `counting` is how prompts for it are counted.
+
+    `listed` is for showing: names in it hold no key, even where the server put ours there.
+    """
 
     endpoint: Endpoint
     counting: Counting
     listed: list[ModelFacts] = field(default_factory=list)
     pings: list[Record] = field(default_factory=list)
+    stated: int | None = None  # the window the server lists for the model, in tokens
 
     @property
     def window(self) -> int | None:
         """The window in tokens: declared, else what the server lists, else what a refusal named."""
-        if self.endpoint.window:
-            return self.endpoint.window
-        stated = next((facts.window for facts in self.listed if facts.id == self.endpoint.model), None)
-        return stated or next((ping.limit_tokens for ping in self.pings if ping.limit_tokens), None)
+        known = self.endpoint.window or self.stated
+        return known or next((ping.limit_tokens for ping in self.pings if ping.limit_tokens), None)
 
 
 def check(
@@ -74,11 +78,21 @@ def check(
 
     Raises ConfigError where options must change (several models, none named), TargetError where the target fails.
     """
-    say(f"base URL: {url_for(endpoint, PROTOCOLS[endpoint.protocol].path)} ({route(endpoint, environ)})")
+    redactor = Redactor([key] if key else [])
+
+    def tell(line: str) -> None:
+        say(redactor.text(line))
+
+    tell(f"base URL: {url_for(endpoint, PROTOCOLS[endpoint.protocol].path)} ({route(endpoint, environ)})")
     try:
-        return _check(client, endpoint, key, environ, ping, tokenizer, say)
+        found = _check(client, endpoint, key, environ, ping, tokenizer, tell)
     except TargetError as error:
-        raise blamed(error, endpoint, environ) from None
+        error = blamed(error, endpoint, environ)
+        raise TargetError(redactor.text(error.message), error.outcome) from None
+    except ConfigError as error:
+        raise ConfigError(redactor.text(error.message)) from None
+    shown = [replace(facts, id=redactor.text(one_line(facts.id))) for facts in found.listed]
+    return replace(found, listed=shown)
 
 
 def _check(
@@ -90,7 +104,7 @@ def _check(
     tokenizer: str | None,
     say: Callable[[str], None],
 ) -> Check:
-    listed = list_models(client, endpoint) if ping or endpoint.model is None else None
+    listed = _listed(client, endpoint, say) if ping or endpoint.model is None else None
     if not endpoint.model and not listed and ping:
         _judge_unnamed(endpoint, send(endpoint, key, environ, PING))
     endpoint = replace(endpoint, model=_model(endpoint, listed or []))
@@ -103,7 +117,19 @@ def _check(
         _judge(endpoint, records[-1], listed or [], short=len(records) == 1)
     counting = _counting(client, endpoint, texts, records, known, tokenizer)
     say(f"prompt tokens: {counting.note}; template and BOS take {counting.overhead_tokens}")
-    return Check(endpoint, counting, listed or [], records)
+    return Check(endpoint, counting, listed or [], records, known.window if known else None)
+
+
+def _listed(client: httpx.Client, endpoint: Endpoint, say: Callable[[str], None]) -> list[ModelFacts] | None:
+    """What the server lists. A list without an end is left, and matters only where no model is named."""
+    try:
+        return list_models(client, endpoint)
+    except AnswerUnfinished as error:
+        if endpoint.model is None:
+            message = f"{endpoint.host} was asked for its models and {error}: name one with --model"
+            raise TargetError(message, Outcome.READ_TIMEOUT) from None
+        say(f"models: {endpoint.host} was asked for its list and {error}")
+        return None
 
 
 def _model(endpoint: Endpoint, listed: list[ModelFacts]) -> str:

@@ -2,7 +2,7 @@
 
 import contextlib
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import httpx
 
@@ -19,7 +19,8 @@ GUESSED_OVERHEAD = 12
 class Counting:
     """A counter with what the server adds around a text, in tokens; `note` says how both were found.
 
-    `proven` False: no usage of the server stands behind it, so prompts are not called exact.
+    `proven` False: no usage of the server stands behind it, so prompts are not called exact. `instead` is what takes
+    over when the counter turns out too slow.
     """
 
     counter: Counter
@@ -27,6 +28,7 @@ class Counting:
     bos_tokens: int | None
     note: str
     proven: bool = True
+    instead: "Counting | None" = None
 
 
 Ping = tuple[str, int]
@@ -37,7 +39,12 @@ def choose_counter(client: httpx.Client, endpoint: Endpoint, pings: Sequence[Pin
     """The server's own /tokenize where the pings prove it, else words at a calibrated price, else a guess."""
     if pings:
         with contextlib.suppress(CountError, ValueError):
-            return _proven(ServerCounter(client, root_url_for(endpoint, "/tokenize"), endpoint.model), pings)
+            counter = ServerCounter(client, root_url_for(endpoint, "/tokenize"), endpoint.model)
+            return replace(_proven(counter, pings), instead=_estimated(pings))
+    return _estimated(pings)
+
+
+def _estimated(pings: Sequence[Ping]) -> Counting:
     if len(pings) > 1:
         with contextlib.suppress(ValueError):
             return _calibrated(pings)

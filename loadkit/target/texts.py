@@ -2,6 +2,7 @@
 
 import math
 import tempfile
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,7 @@ from loadkit.plan.errors import TargetError
 from loadkit.plan.ladder import Plan
 from loadkit.plan.tiers import K
 from loadkit.prompt.build import BuildSpec, build_in_child
-from loadkit.prompt.counters import CountError
+from loadkit.prompt.counters import CountError, CountTooSlow
 from loadkit.prompt.filler import filler
 from loadkit.prompt.public import PublicTier, read_texts, strata
 from loadkit.prompt.store import meta
@@ -21,15 +22,24 @@ from loadkit.target.counting import Counting
 LONG_TOKENS = 8 * K  # a longer prompt is built in a process of its own, whose memory goes with it
 
 
-def build_texts(plan: Plan, counting: Counting) -> dict[int, TierText | PublicTier]:
-    """Prompts of every length the plan sends. ConfigError where a length cannot be built, TargetError where the server
-    stops counting."""
+def build_texts(
+    plan: Plan, counting: Counting, say: Callable[[str], None] = lambda line: None
+) -> dict[int, TierText | PublicTier]:
+    """Prompts of every length the plan sends; `say` is told when an estimate has to take over.
+
+    ConfigError where a length cannot be built, TargetError where the server stops counting.
+    """
     cells = {cell.target_tokens for cell in plan.cells}
     warmups = {plan.warmup_tokens(cell) for cell in plan.cells}
     try:
         if plan.prompts is not None:
             return dict(_public(plan.prompts, cells, warmups, counting))
         return {text.tier_tokens: text for text in _made(plan, sorted(cells | warmups), counting)}
+    except CountTooSlow as error:
+        if counting.instead is None:
+            raise TargetError(f"{error}: name the model's tokenizer with --tokenizer", Outcome.RESET) from None
+        say(f"prompt tokens: {error}; {counting.instead.note}")
+        return build_texts(plan, counting.instead, say)
     except CountError as error:
         message = f"the server stopped counting tokens while prompts were built: {error}"
         raise TargetError(message, Outcome.RESET) from None

@@ -11,6 +11,7 @@ def cell(status="valid", ttft=50.0, **outcomes):
     """A cell as the summary has it."""
     return {
         "cell": "128x1",
+        "n": 3,
         "outcomes": outcomes or {"ok": 3},
         "validity": {"status": status, "reasons": []},
         "ttft_ms": {"p50": ttft},
@@ -57,6 +58,22 @@ def test_the_course_of_a_run_says_how_far_it_came():
         "fault": None,
         "visits": 3,
         "visits_done": 1,
+        "missing": [],
+        "slo_readable": True,
     }
     assert course({"run_id": "cut", "visits": visits})["ended"] is False
     assert course({}) is None
+
+
+@pytest.mark.parametrize("text", ["0001-01-01T00:00:00", 5, ["ttft=2s"], "ttft=", True])
+def test_objectives_that_cannot_be_read_are_none_and_are_said(text):
+    """A damaged manifest raises nothing; the course says that no objective is judged."""
+    manifest = DONE | {"plan": {"slo": text}}
+    assert objectives(manifest, [cell()]) == []
+    assert ending(manifest, [cell()], saturated=False) == 0
+    assert course(manifest)["slo_readable"] is False
+
+
+def test_a_damaged_line_is_a_record_lost():
+    """Whatever the line held, the run is not complete."""
+    assert ending(DONE, [cell()], saturated=False, damaged_lines=1) == 3

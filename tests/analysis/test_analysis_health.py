@@ -142,9 +142,30 @@ def test_cache_hits_are_wanted_under_a_shared_prefix(verdict):
 @pytest.mark.parametrize("field", ["response_model", "fingerprint"])
 def test_a_change_of_model_makes_every_cell_suspect(request_of, field):
     """Two models or fingerprints in one run raise model_drift; a missing name is no other name."""
-    records = [request_of(100, 1, ttft=50, **{field: name}) for name in ("a", None, "a")]
+    records = [request_of(100, 1, at=at, ttft=50, **{field: name}) for at, name in enumerate(("a", None, "a"))]
     assert summarise(records)["cells"][0]["validity"]["status"] == "valid"
     records.append(request_of(200, 1, ttft=50, **{field: "b"}))
     cells = summarise(records)["cells"]
     assert ["model_drift" in cell["cell_flags"] for cell in cells] == [True, True]
     assert {cell["validity"]["status"] for cell in cells} == {"suspect"}
+
+
+def test_rows_are_matched_by_the_monotonic_clock(verdict):
+    """The wall clock of the telemetry stepped an hour ahead; its monotonic time is inside the window all the same."""
+    rows = [second(3600 + i, worker="a", at_ms=7000.0 + 1000 * i, cpu=0.99) for i in range(1, 5)]
+    assert verdict(rows, worker="a", start_ms=7000.0)["status"] == "invalid"
+    outside = [second(i, worker="a", at_ms=90_000.0, cpu=0.99) for i in range(1, 5)]
+    assert "load generator CPU" not in str(verdict(outside, worker="a", start_ms=7000.0))
+
+
+def test_more_streams_than_planned_make_a_cell_suspect(request_of):
+    """Two streams in flight are not the cell of one."""
+    found = summarise([request_of(100, 1, ttft=50), request_of(100, 1, ttft=50)])["cells"][0]["validity"]
+    assert found["status"] == "suspect"
+    assert found["reasons"] == ["2 streams were in flight at once where 1 were planned"]
+
+
+def test_a_damaged_histogram_is_no_sample(verdict):
+    """A count no histogram can hold is left out, like any other damage."""
+    found = verdict([second(i, hub_lag=[5, 1, 10**400]) for i in range(1, 5)])
+    assert found == {"status": "suspect", "reasons": ["event loop lag was not measured"]}

@@ -56,3 +56,29 @@ def test_without_times_there_is_no_window(request_of):
     window = window_of(request_of(100, 1, ttft=60, timestamp="yesterday"), request_of(100, 1, ttft=60, timestamp=None))
     assert window.seconds() is None
     assert window.peak() is None
+
+
+def test_a_step_of_the_wall_clock_moves_nothing(request_of):
+    """Two requests one after the other; the wall clock went back 10 s between them. The monotonic clock did not."""
+    window = window_of(
+        request_of(100, 1, at=50, ttft=60, worker="a", start_ms=7000.0),
+        request_of(100, 1, at=40.2, ttft=60, worker="a", start_ms=7200.0),
+    )
+    assert window.seconds() == pytest.approx(0.3, abs=1e-6)
+    assert window.peak() == 1
+
+
+def test_processes_measure_side_by_side_on_clocks_of_their_own(request_of):
+    """The longest of their windows is the visit's, and their streams in flight add up."""
+    window = window_of(
+        request_of(100, 2, ttft=60, worker="a", start_ms=7000.0),
+        request_of(100, 2, ttft=160, worker="b", start_ms=9_000_000.0),
+    )
+    assert window.seconds() == pytest.approx(0.2, abs=1e-6)
+    assert window.peak() == 2
+
+
+@pytest.mark.parametrize("visit", [[1], {"a": 1}, "x", None, 10**400])
+def test_a_damaged_visit_is_no_visit(request_of, visit):
+    """Whatever stands there, the window has a length."""
+    assert window_of(request_of(100, 1, ttft=60, visit=visit)).seconds() == pytest.approx(0.1, abs=1e-6)

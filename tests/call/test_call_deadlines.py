@@ -38,23 +38,23 @@ STREAMING = {"started": 0, "t0": 1, "sent": 2, "head": 3, "status": 200}
 
 def test_keep_alives_do_not_move_the_first_token_deadline():
     """Reads without a token, as many and as late as they come, change nothing."""
-    assert due(**STREAMING, first_read=10, last_read=599) == (601, Outcome.TTFT_TIMEOUT)
+    assert due(**STREAMING, first_read=10, last_event=599) == (601, Outcome.TTFT_TIMEOUT)
 
 
 def test_after_the_first_token_the_gap_counts():
-    """Each read moves the read deadline, which is no longer the first token's."""
-    assert due(**STREAMING, first_token=50, last_read=50) == (80, Outcome.READ_TIMEOUT)
-    assert due(**STREAMING, first_token=50, last_read=700) == (730, Outcome.READ_TIMEOUT)
+    """Each event moves the read deadline, which is no longer the first token's."""
+    assert due(**STREAMING, first_token=50, last_event=50) == (80, Outcome.READ_TIMEOUT)
+    assert due(**STREAMING, first_token=50, last_event=700) == (730, Outcome.READ_TIMEOUT)
 
 
 def test_the_total_ends_what_trickles():
     """However often bytes come, the total from t0 stands."""
-    assert due(**STREAMING, first_token=50, last_read=3590) == (3601, Outcome.TOTAL_TIMEOUT)
+    assert due(**STREAMING, first_token=50, last_event=3590) == (3601, Outcome.TOTAL_TIMEOUT)
 
 
 def test_after_the_finish_reason_nothing_is_waited_for_long():
     """An answer that has finished is complete: the wait for [DONE] and usage ends as ok."""
-    assert due(**STREAMING, first_token=50, last_read=60, finish=60) == (60 + FINISH_S, Outcome.OK)
+    assert due(**STREAMING, first_token=50, last_event=60, finish=60) == (60 + FINISH_S, Outcome.OK)
 
 
 def test_a_short_first_token_limit_bounds_the_upload_too():
@@ -67,4 +67,4 @@ def test_limits_of_a_long_tier():
     """The default first-token limit grows with the tier, and the total with it."""
     limits = Timeouts().for_tier(1_048_576)
     assert due(limits, **STREAMING) == (4801, Outcome.TTFT_TIMEOUT)
-    assert due(limits, **STREAMING, first_token=4800, last_read=8000) == (8401, Outcome.TOTAL_TIMEOUT)
+    assert due(limits, **STREAMING, first_token=4800, last_event=8000) == (8401, Outcome.TOTAL_TIMEOUT)

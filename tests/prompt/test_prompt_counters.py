@@ -15,6 +15,7 @@ from loadkit.prompt.counters import (
     PATTERNS,
     Counter,
     CountError,
+    CountTooSlow,
     ServerCounter,
     TokenizerJsonCounter,
     tokenizer_counter,
@@ -148,6 +149,20 @@ def test_server_without_tokenize_is_one_clear_error(tokenize_server: Server, for
     with httpx.Client(trust_env=False) as client, pytest.raises(CountError, match=said) as caught:
         ServerCounter(client, url)
     assert url in str(caught.value)
+
+
+def test_a_server_may_count_for_two_minutes_only(tokenize_server: Server) -> None:
+    """However quick each call is, all together have a limit, counted from the making of the counter."""
+    url, asked = tokenize_server("vllm")
+    seconds = [0.0]
+    with httpx.Client(trust_env=False) as client:
+        counter = ServerCounter(client, url, "m", now=lambda: seconds[0])
+        seconds[0] = 120.0
+        assert counter.count("one two") > 0
+        seconds[0], before = 120.1, len(asked)
+        with pytest.raises(CountTooSlow, match="more than 120 s"):
+            counter.count("one two")
+        assert len(asked) == before
 
 
 def test_a_dead_server_is_a_count_error() -> None:

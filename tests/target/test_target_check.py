@@ -7,7 +7,7 @@ import pytest
 from loadkit.plan.endpoint import Endpoint
 from loadkit.plan.errors import ConfigError, TargetError
 from loadkit.record.names import Outcome
-from loadkit.target import control
+from loadkit.target import bounded, control
 
 CHAT, MODELS, TOKENIZE = "POST /v1/chat/completions", "GET /v1/models", "POST /tokenize"
 KEY = "k3y-of-the-lab-0123456789"
@@ -220,19 +220,45 @@ def test_a_list_of_any_shape_is_survived(server, checked, body):
 
 
 def test_an_endless_list_is_left(server, checked, monkeypatch):
-    """A list larger than any is not read to its end."""
-    monkeypatch.setattr(control, "MAX_LISTING", 100_000)
+    """A list larger than any is not read to its end, which is said, and fatal only where no model is named."""
+    monkeypatch.setattr(bounded, "MAX_ANSWER", 100_000)
     healthy(server)
     listed = {"data": [{"id": f"model-{n}"} for n in range(20_000)]}
     server.routes[MODELS] = (200, "application/json", json.dumps(listed).encode())
-    assert "the server lists none" in (checked(server.url, model="model-3"), *checked.said)[2]
+    assert checked(server.url, model="model-3").endpoint.model == "model-3"
+    assert "did not finish" in checked.said[1]
+    error = failure(checked, server.url)
+    assert error.outcome is Outcome.READ_TIMEOUT
+    assert "did not finish" in error.message
+    assert "--model" in error.message
 
 
-def test_a_slow_list_is_left(server):
-    """A list that takes longer than its time is not waited for: by the clock given, it takes for ever."""
-    healthy(server, "m1")
-    ticks = iter(range(0, 1_000_000, 60))
-    with control.open_client(endpoint := Endpoint("lab", server.url), None, {}) as client:
-        assert control.list_models(client, endpoint) == [control.ModelFacts("m1")]
-        server.routes[MODELS] = (200, "application/json", b" " * 5_000_000 + b"{}")
-        assert control.list_models(client, endpoint, now=lambda: next(ticks)) is None
+def test_a_key_in_the_model_list_is_shown_nowhere(server, checked):
+    """A server that puts our key into its models' names: it is asked for the real name, and nobody else sees it."""
+    healthy(server, f"m-{KEY}")
+    server.routes[MODELS] = server.models(f"m-{KEY}", max_model_len=4096)
+    found = checked(server.url, key=KEY)
+    assert [body["model"] for route, body, _ in server.asked if route == CHAT] == [f"m-{KEY}"] * 2
+    assert found.window == 4096
+    shown = [*checked.said, *(facts.id for facts in found.listed), *(str(ping.to_json()) for ping in found.pings)]
+    assert not [text for text in shown if KEY[:8] in text]
+    assert found.pings[0].model == "m-[redacted]"
+    server.routes[MODELS] = server.models(f"m-{KEY}", "m2")
+    with pytest.raises(ConfigError, match=r"m-\[redacted\], m2"):
+        checked(server.url, key=KEY)
+
+
+@pytest.mark.parametrize(
+    ("facts", "window", "bos"),
+    [
+        ({"max_model_len": 10**9, "bos_tokens": 16}, 10**9, 16),
+        ({"max_model_len": 10**9 + 1, "bos_tokens": 17}, None, None),
+        ({"max_model_len": 0, "context_length": 512, "bos_tokens": -1}, 512, None),
+        ({"max_model_len": True, "bos_tokens": False}, None, None),
+    ],
+)
+def test_impossible_facts_of_a_model_are_not_believed(server, facts, window, bos):
+    """A window or a number of BOS tokens that no model has counts as not stated."""
+    server.routes[MODELS] = server.models("m1", **facts)
+    with control.open_client(endpoint := Endpoint("lab", f"{server.url}/v1"), None, {}) as client:
+        assert control.list_models(client, endpoint) == [control.ModelFacts("m1", window, bos)]

@@ -7,7 +7,7 @@ import pytest
 
 from loadkit.plan.errors import ConfigError, TargetError
 from loadkit.plan.ladder import Plan, fit_cells
-from loadkit.prompt.counters import ByteCounter, CountError, EstimateCounter
+from loadkit.prompt.counters import ByteCounter, CountError, CountTooSlow, EstimateCounter
 from loadkit.prompt.prompt import PromptKey
 from loadkit.target.counting import Counting
 from loadkit.target.texts import LONG_TOKENS, build_texts, facts
@@ -80,6 +80,22 @@ def test_a_server_that_stops_counting_is_a_fault_of_the_target():
 
     with pytest.raises(TargetError, match="stopped counting tokens while prompts were built: /tokenize answered 500"):
         build_texts(plan(256), Counting(Gone(), 8, None, "server"))
+
+
+def test_a_server_that_counts_too_slowly_is_estimated():
+    """The estimate held ready takes over, and it is said; without one the run cannot go on."""
+
+    class Slow(ByteCounter):
+        def count(self, text):
+            raise CountTooSlow("/tokenize took more than 120 s to count the prompts")
+
+    said = []
+    slow = Counting(Slow(), 8, None, "server")
+    text = build_texts(plan(256), replace(slow, instead=replace(BYTES, note="estimate: by words")), said.append)[256]
+    assert text.tier_tokens == 256
+    assert said == ["prompt tokens: /tokenize took more than 120 s to count the prompts; estimate: by words"]
+    with pytest.raises(TargetError, match="--tokenizer"):
+        build_texts(plan(256), slow)
 
 
 def test_public_prompts_go_to_the_nearest_tier(tmp_path):
