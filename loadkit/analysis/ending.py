@@ -30,9 +30,9 @@ def ending(
 ) -> int | None:
     """The exit code of the run (`loadkit.record.names.ExitCode`); None when the manifest is not there to tell.
 
-    saturated: the load generator was unhealthy in some cell. damaged_lines: lines of the records that could not be
-    read; with one of them, or with fewer measured records than the plan took, the run is not complete. A cell of nothing but refusals is a finished measurement,
-    unless the refusals say that the target cannot be loaded at all.
+    saturated: the load generator was unhealthy in some cell. damaged_lines: lines of the records that cannot be read;
+    with one of them, or with fewer measured records than the plan took, the run is not complete. A cell of nothing but
+    refusals is a finished measurement, unless the refusals say that the target cannot be loaded at all.
     """
     if not manifest.get("ended_at"):
         return exit_code(incomplete=True) if manifest else None

@@ -4,8 +4,9 @@ What was judged while the run went on stands in the manifest, visit by visit, an
 telemetry rows inside the measured windows are judged by the rules of `measure.validity`. Without those the records
 remain: the worst lag of a request bounds the p99 from above, so it can clear a cell or make it suspect, never invalid.
 
-A telemetry row has `timestamp` and `at_ms` (end of the time it covers), `worker`, `cell` (the open visit's, or None), `hub_lag` (a
-histogram on the wire), `cpu` (share of a core), `users_planned` and `users_live`; a row may lack any of them.
+A telemetry row has `timestamp` and `at_ms` (end of the time it covers), `worker`, `cell` (the open visit's, or
+None), `hub_lag` (a histogram on the wire), `cpu` (share of a core), `users_planned` and `users_live`; a row may lack
+any of them.
 """
 
 from collections import defaultdict

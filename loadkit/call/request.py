@@ -10,7 +10,7 @@ from typing import Any, Protocol
 from urllib.parse import urlsplit
 
 from loadkit import __version__
-from loadkit.call.attempt import Attempt, stopped
+from loadkit.call.attempt import Attempt, most_events, stopped
 from loadkit.call.hub import rest
 from loadkit.call.retry import Ending, RetryBudget, RetryPolicy, next_wait_s
 from loadkit.call.transport import ClockNs, End, Transport, WireRequest
@@ -189,7 +189,9 @@ class _Request:
         timeouts = caller.ask.endpoint.timeouts.for_tier(self.record.tier_tokens or 0)
         caller.budget.first_attempt()
         for number in count(1):
-            self._attempt = Attempt(self._protocol, timeouts, caller.clock(), self._at_t0)
+            self._attempt = Attempt(
+                self._protocol, timeouts, caller.clock(), self._at_t0, most_events(self._max_tokens)
+            )
             end = caller.transport.exchange(wire, self._attempt)
             failure = self._conclude(end)
             wait_s = self._next_wait_s(number, failure)

@@ -2,11 +2,11 @@
 
 import argparse
 import os
-import sys
 from functools import partial
 from pathlib import Path
 
 from loadkit.call.choose import without_proxies
+from loadkit.cli.streams import say
 from loadkit.plan.options import add_options, resolve
 from loadkit.record.names import ExitCode
 from loadkit.target import table
@@ -25,7 +25,7 @@ def main(args: argparse.Namespace) -> int:
     request = resolve(args, os.environ, Path.cwd())
     environ = os.environ if request.plan.proxy else without_proxies(os.environ)
     for warning in request.warnings:
-        print(f"warning: {warning}", file=sys.stderr)
+        say(f"warning: {warning}")
     target = table.start(request, environ, Path.cwd())
     try:
         key = target.endpoint.key(environ)

@@ -6,12 +6,12 @@ The key stands in it as its variable. A short sample text replaces the prompt; `
 import argparse
 import os
 import shlex
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 
 from loadkit.call.choose import proxies_set, proxy_variable, without_proxies
 from loadkit.call.request import request_headers
+from loadkit.cli.streams import say
 from loadkit.plan.endpoint import Endpoint, url_for
 from loadkit.plan.errors import ConfigError
 from loadkit.plan.keys import AUTH_HEADERS
@@ -39,7 +39,7 @@ def main(args: argparse.Namespace) -> int:
     args.loadkit_dry_run = True  # nothing is sent, so a key that is not set is only said
     request = resolve(args, os.environ, Path.cwd())
     for warning in request.warnings:
-        print(f"warning: {warning}", file=sys.stderr)
+        say(f"warning: {warning}")
     endpoint, plan = request.endpoint, request.plan
     if endpoint is None:
         raise ConfigError("curl needs a URL or --endpoint NAME: other targets have none before they are started")
@@ -48,7 +48,7 @@ def main(args: argparse.Namespace) -> int:
     environ = os.environ if plan.proxy else without_proxies(os.environ)
     if args.data_file is None:
         data = "--data-raw " + shlex.quote(b"".join(body(endpoint, plan, (escape(SAMPLE),))).decode())
-        print("note: a short sample text stands for the prompt; --data-file FILE writes a whole one", file=sys.stderr)
+        say("note: a short sample text stands for the prompt; --data-file FILE writes a whole one")
     else:
         data = "--data-binary " + shlex.quote(f"@{args.data_file}")
         _write(Path(args.data_file), endpoint, plan)
@@ -98,7 +98,7 @@ def _write(path: Path, endpoint: Endpoint, plan: Plan) -> None:
     except OSError as error:
         raise ConfigError(f"--data-file {path}: cannot be written ({error.strerror})") from None
     tokens = f"{prompt.tokens:,} tokens" if prompt.tokens is not None else "unknown length"
-    print(f"note: {path} holds a prompt of about {tokens}, not counted by the server", file=sys.stderr)
+    say(f"note: {path} holds a prompt of about {tokens}, not counted by the server")
 
 
 def _first_prompt(plan: Plan) -> Prompt:

@@ -5,14 +5,15 @@ A key is never printed. What an import finds written in a file has to be exporte
 
 import argparse
 import os
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 
+from loadkit.cli.streams import say
 from loadkit.plan import endpoints_file
 from loadkit.plan.endpoint import Endpoint
 from loadkit.plan.errors import ConfigError
 from loadkit.plan.imports import Imported, convert
+from loadkit.plan.shown import shown
 from loadkit.plan.tiers import tier_name
 from loadkit.record.names import ExitCode
 
@@ -45,18 +46,18 @@ def _list(named: str | None) -> None:
     path = endpoints_file.find(named, Path.cwd(), os.environ)
     found = list(endpoints_file.load(path).values()) if path else []
     by_variables = endpoints_file.from_environ(os.environ)
-    shown = [*found, by_variables] if by_variables else found
-    if not shown:
+    listed = [*found, by_variables] if by_variables else found
+    if not listed:
         print("There is no endpoint: write endpoints.toml, set LOADKIT_BASE_URL, or `loadkit endpoints import FILE`.")
         return
-    print("\n".join(table(shown, os.environ)))
+    print("\n".join(table(listed, os.environ)))
     if path:
         print(f"\nFrom {path}{f'; {by_variables.name} from variables' if by_variables else ''}.")
     else:
         print("\nFrom variables; there is no endpoints.toml.")
-    for endpoint in shown:
+    for endpoint in listed:
         for line in _faults(endpoint, os.environ):
-            print(f"{endpoint.name}: {line}")
+            print(shown(f"{endpoint.name}: {line}"))
 
 
 def table(endpoints: list[Endpoint], environ: Mapping[str, str]) -> list[str]:
@@ -102,9 +103,9 @@ def _import(args: argparse.Namespace) -> None:
     else:
         print(imported.text, end="")
     for note in imported.notes:
-        print(f"note: {note}", file=sys.stderr)
+        say(f"note: {note}")
     for variable, field in imported.moved:
-        print(f"the key under {field} of {args.file} was left out: export it as {variable}", file=sys.stderr)
+        say(f"the key under {field} of {args.file} was left out: export it as {variable}")
 
 
 def _read(path: Path) -> str:
@@ -137,4 +138,4 @@ def _append(imported: Imported, named: str | None) -> None:
             file.write(f"\n{imported.text}" if file.tell() else imported.text)
     except OSError as error:
         raise ConfigError(f"{path}: cannot be written ({error.strerror})") from None
-    print(f"{path}: added {', '.join(added)}")
+    print(shown(f"{path}: added {', '.join(added)}"))

@@ -2,12 +2,13 @@
 
 import argparse
 import importlib
-import os
 import sys
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from loadkit import __version__
+from loadkit.cli import streams
 from loadkit.plan.errors import ConfigError, TargetError
+from loadkit.plan.shown import shown
 from loadkit.record.errors import FolderError
 from loadkit.record.names import ExitCode
 
@@ -33,6 +34,10 @@ class Parser(argparse.ArgumentParser):
         """Raise the error instead of printing the usage and leaving."""
         raise ConfigError(f"{message}; `{self.prog} --help` lists the options")
 
+    def print_help(self, file: Any = None) -> None:
+        """Print the help; unlike argparse's own, this does not pass over a stream that takes nothing."""
+        print(self.format_help(), end="", file=file)
+
 
 def parser_of(verb: str) -> argparse.ArgumentParser:
     """The parser of one verb."""
@@ -49,15 +54,13 @@ def _overview() -> str:
 
 def main(arguments: list[str] | None = None) -> int:
     """Run the verb named first. Returns an exit code of loadkit.record.names.ExitCode."""
+    streams.reopen()
     words = sys.argv[1:] if arguments is None else arguments
-    if not words or words[0] in ("-h", "--help"):
-        print(_overview())
-        return ExitCode.COMPLETE if words else ExitCode.USAGE
-    if words[0] == "--version":
-        print(f"loadkit {__version__}")
-        return ExitCode.COMPLETE
     try:
-        return _verb(words[0], words[1:])
+        try:
+            return _answer(words)
+        finally:  # argparse leaves by SystemExit after its help
+            sys.stdout.flush()
     except (ConfigError, FolderError) as error:
         return _failed(str(error), ExitCode.USAGE)
     except TargetError as error:
@@ -66,21 +69,33 @@ def main(arguments: list[str] | None = None) -> int:
         return _failed("stopped", ExitCode.STOPPED)
     except BrokenPipeError:
         # The reader of our output left (`loadkit report | head`); point stdout elsewhere so that exit stays quiet.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        streams.silence()
         return ExitCode.COMPLETE
+    except OSError as error:
+        # Files have names and sockets are looked after where they are used; what is left is what we print to.
+        streams.silence()
+        return _failed(f"{error.filename or 'cannot write to standard output'}: {error.strerror}", ExitCode.USAGE)
+
+
+def _answer(words: list[str]) -> int:
+    if not words or words[0] in ("-h", "--help"):
+        print(_overview())
+        return ExitCode.COMPLETE if words else ExitCode.USAGE
+    if words[0] == "--version":
+        print(f"loadkit {__version__}")
+        return ExitCode.COMPLETE
+    return _verb(words[0], words[1:])
 
 
 def _verb(name: str, words: list[str]) -> int:
     if name not in VERBS:
         raise ConfigError(f"no verb {name[:40]!r}; there are: {', '.join(VERBS)}")
     arguments = parser_of(name).parse_args(words)
-    code = importlib.import_module(f"loadkit.cli.{name}").main(arguments)
-    sys.stdout.flush()
-    return code
+    return importlib.import_module(f"loadkit.cli.{name}").main(arguments)
 
 
 def _failed(message: str, code: int) -> int:
-    print(f"loadkit: {message}", file=sys.stderr)
+    streams.say(f"loadkit: {shown(message)}")
     return code
 
 

@@ -1,11 +1,11 @@
 """Run a ladder of context lengths and concurrencies: against a URL, an endpoint, or the embedded engine."""
 
 import argparse
-import contextlib
 import os
 import sys
 from pathlib import Path
 
+from loadkit.cli.streams import say
 from loadkit.plan.errors import ConfigError
 from loadkit.plan.options import add_options, resolve
 from loadkit.plan.text import must_ask, plan_text
@@ -39,9 +39,3 @@ def main(args: argparse.Namespace) -> int:
     code = run_local(session, Progress(session.plan, sys.stderr), say, finish)
     assert code is not None
     return code
-
-
-def say(line: str) -> None:
-    """One line for the person who watches; that nobody does any more is no reason to stop."""
-    with contextlib.suppress(BrokenPipeError):
-        print(line, file=sys.stderr, flush=True)

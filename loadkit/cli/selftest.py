@@ -3,6 +3,7 @@
 import argparse
 import json
 import os
+import re
 import sys
 import tempfile
 from contextlib import suppress
@@ -10,8 +11,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from loadkit.plan.errors import ConfigError, TargetError
-from loadkit.record.errors import FolderError
+from loadkit.plan.errors import ConfigError
+from loadkit.plan.given import filled
 from loadkit.record.names import ExitCode
 
 if TYPE_CHECKING:
@@ -31,16 +32,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def main(args: argparse.Namespace) -> int:
     """Measure at each load, print the error bars, keep them for later runs on this machine."""
     items = [item.strip() for item in args.streams.split(",")]
-    if not all(item.isdecimal() and 1 <= int(item) <= 10_000 for item in items):
-        return _failed(
-            f"--streams {args.streams!r}: must be whole numbers from 1 to 10000, such as 64,256", ExitCode.USAGE
-        )
+    if not all(re.fullmatch(r"[0-9]{1,5}", item) and 1 <= int(item) <= 10_000 for item in items):
+        raise ConfigError(f"--streams {args.streams[:40]!r}: must be whole numbers from 1 to 10000, such as 64,256")
+    truth = None if args.truth is None else filled("--truth", args.truth)
     try:
-        bars = _measure(sorted({int(item) for item in items}), args.truth)
-    except (ConfigError, FolderError, ValueError) as error:
-        return _failed(str(error), ExitCode.USAGE)
-    except TargetError as error:
-        return _failed(str(error), ExitCode.TARGET)
+        bars = _measure(sorted({int(item) for item in items}), truth)
+    except ValueError as error:
+        raise ConfigError(str(error)) from error
     print(json.dumps([asdict(bar) for bar in bars], indent=2) if args.json else table(bars))
     return ExitCode.COMPLETE
 
@@ -106,8 +104,3 @@ def table(bars: "list[ErrorBars]") -> str:
             f"At {', '.join(late_loads)} streams the server itself was late; the truth is what it really wrote."
         )
     return "\n".join(lines)
-
-
-def _failed(message: str, code: int) -> int:
-    print(f"loadkit: {message}", file=sys.stderr)
-    return code

@@ -36,7 +36,7 @@ def parser() -> argparse.ArgumentParser:
     """The options of `serve`."""
     top = argparse.ArgumentParser(prog="python -m loadkit.engine", description="A pure NumPy LLM server.")
     add = top.add_subparsers(dest="verb", required=True).add_parser("serve", help="serve a model").add_argument
-    add("--model", default="builtin", help="a GGUF file, a Hugging Face folder, or builtin (default: seeded random weights)")
+    add("--model", default="builtin", help="a GGUF file, a Hugging Face folder, or builtin (default, seeded weights)")
     add("--host", default="127.0.0.1")
     add("--port", type=int, default=0, help="0 takes a free one; it is in the ready line")
     add("--threads", type=_positive, default=os.cpu_count() or 1, help="threads of a prefill")

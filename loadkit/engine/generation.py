@@ -14,6 +14,8 @@ from numpy.typing import NDArray
 
 from loadkit.engine.attention import Cache
 
+COLDEST = 1e-4  # below it the likeliest token always wins, and dividing logits by it could overflow
+
 
 @dataclass(frozen=True, slots=True)
 class Sampling:
@@ -22,7 +24,7 @@ class Sampling:
     max_tokens: int
     min_tokens: int = 0  # before this many, a stop token cannot be chosen
     ignore_eos: bool = False  # stop tokens are never chosen
-    temperature: float = 0.0  # 0 takes the likeliest token
+    temperature: float = 0.0  # below COLDEST it takes the likeliest token
     seed: int = 0
 
 
@@ -71,7 +73,7 @@ class Generation:
         logits[suppressed] = -np.inf
         if self.sampling.ignore_eos or self.output_tokens < self.sampling.min_tokens:
             logits[stops] = -np.inf
-        if self.sampling.temperature == 0:
+        if self.sampling.temperature < COLDEST:
             return int(logits.argmax())
         if self.rng is None:
             self.rng = np.random.default_rng(self.sampling.seed)

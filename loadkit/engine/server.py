@@ -81,10 +81,10 @@ class Handler(BaseHTTPRequestHandler):
         """Requests are not logged: the log is for what went wrong."""
 
     def _route(self, served: tuple[str, ...], others: tuple[str, ...]) -> None:
-        path = urlsplit(self.path).path.rstrip("/")
         try:
             # The body is read even where it means nothing: what stays in the pipe would be taken for a request.
             body = self._body()
+            path = _path(self.path)
             if path in others:
                 raise ApiError(405, "method_not_allowed", f"{path} does not take {self.command}")
             if path not in served:
@@ -205,6 +205,13 @@ class Handler(BaseHTTPRequestHandler):
             self.send_header("Connection", "close")
         self.end_headers()
         self.wfile.write(body)
+
+
+def _path(target: str) -> str:
+    try:
+        return urlsplit(target).path.rstrip("/")
+    except ValueError:
+        raise ApiError(400, "invalid_request", "the request target is no URL") from None
 
 
 def connected(connection: socket.socket) -> bool:

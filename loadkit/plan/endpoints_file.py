@@ -11,6 +11,7 @@ timeouts = { ttft = 900 }
 """
 
 import difflib
+import os
 import re
 import tomllib
 from collections.abc import Callable, Mapping
@@ -31,7 +32,7 @@ def find(named: str | None, cwd: Path, environ: Mapping[str, str]) -> Path | Non
     """The file in force: the one named, ./endpoints.toml, ~/.config/loadkit/endpoints.toml, else None."""
     if named is not None:
         path = cwd / named
-        if not path.is_file():
+        if not os.path.isfile(path):  # unlike the method it takes any text, however long
             raise ConfigError(f"{named}: there is no such file; name an existing one with --endpoints")
         return path
     places = [cwd / FILE_NAME]

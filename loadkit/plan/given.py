@@ -13,15 +13,25 @@ from loadkit.plan.keys import check_header, looks_like_key
 _Number = TypeVar("_Number", int, float)
 
 
+def filled(name: str, value: str) -> str:
+    """The value without blanks around it. ConfigError where nothing is left, or where no file can have such a name."""
+    if not value.strip():
+        raise ConfigError(f"{name} is empty: give it a value or leave it out")
+    if "\0" in value:
+        raise ConfigError(f"{name} has a null byte in it: write it again")
+    return value.strip()
+
+
 class Given:
-    """The namespace by option name: text, None where it was not given."""
+    """The namespace by option name: text, None where it was not given. An empty value is an error: most come from a
+    shell variable that is not set, and the default is not what was meant."""
 
     def __init__(self, namespace: Namespace) -> None:
         self._namespace = namespace
 
     def text(self, name: str) -> str | None:
         value = getattr(self._namespace, PREFIX + name.replace("-", "_"), None)
-        return None if value is None else str(value).strip()
+        return None if value is None else filled(f"--{name}", str(value))
 
     def flag(self, name: str) -> bool:
         return bool(getattr(self._namespace, PREFIX + name.replace("-", "_"), False))
@@ -42,8 +52,8 @@ class Given:
 
     def url(self) -> str | None:
         """The URL, wherever it was given; Locust's own --host serves too."""
-        given = [self.text("url-argument"), self.text("url"), getattr(self._namespace, "host", None)]
-        urls = list(dict.fromkeys(str(url) for url in given if url))
+        given = [getattr(self._namespace, name, None) for name in (f"{PREFIX}url_argument", f"{PREFIX}url", "host")]
+        urls = list(dict.fromkeys(filled("URL", str(url)) for url in given if url is not None))
         if len(urls) > 1:
             raise ConfigError("two different URLs are given: keep one")
         return urls[0] if urls else None

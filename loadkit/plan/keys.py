@@ -8,16 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from loadkit.plan.errors import ConfigError
+from loadkit.plan.shown import KEY_SHAPE
 
 AUTH_HEADERS = frozenset({"authorization", "x-api-key", "api-key", "proxy-authorization", "cookie"})
 VARIABLE = re.compile(r"[A-Z_][A-Z0-9_]*", re.ASCII)
 _LONGEST_KEY = 16_384
-_KEY_SHAPE = re.compile(
-    r"(?:\b(?:sk|pk|rk|hf|gsk|xai|ghp|nvapi)[-_][A-Za-z0-9_-]{12,})"
-    r"|(?:\b(?:bearer|basic)\s+[A-Za-z0-9._~+/=-]{8,})"
-    r"|(?:\beyJ[A-Za-z0-9_-]{8,}\.)",
-    re.IGNORECASE,
-)
 # A variable of one tool with the protocol of another is how a right key ends as a 401.
 _FOREIGN_PREFIX = {
     "openai-chat": "ANTHROPIC_",
@@ -30,7 +25,7 @@ _FOREIGN_PREFIX = {
 def looks_like_key(value: Any) -> bool:
     """Whether a string, or any string inside a list or dict, has the shape of a literal key."""
     if isinstance(value, str):
-        return _KEY_SHAPE.search(value) is not None
+        return KEY_SHAPE.search(value) is not None
     if isinstance(value, Mapping):
         return any(looks_like_key(item) for pair in value.items() for item in pair)
     if isinstance(value, (list, tuple)):
@@ -69,6 +64,8 @@ def read_key_file(path: str) -> str:
             value = file.read(_LONGEST_KEY).decode("utf-8", "replace")
     except OSError as error:
         raise ConfigError(f"key_file {path} cannot be read: {error.strerror}") from None
+    except ValueError:  # a null byte
+        raise ConfigError(f"key_file {path} is no path: write it again") from None
     value = value.removesuffix("\n").removesuffix("\r")
     fault = _fault(value)
     if fault:

@@ -1,5 +1,6 @@
 """What the options say about prompts: how they are counted, and what they are made of."""
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,6 @@ def _existing(options: Given, name: str, cwd: Path) -> str | None:
     if text is None:
         return None
     path = cwd / Path(text).expanduser()
-    if not text or not path.exists():
+    if not os.path.exists(path):
         raise ConfigError(f"--{name} {text}: there is no such file")
     return str(path.absolute())

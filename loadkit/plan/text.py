@@ -2,6 +2,7 @@
 
 from loadkit.plan.endpoint import Endpoint
 from loadkit.plan.ladder import Estimate, Plan, shrink_notes
+from loadkit.plan.shown import shown
 from loadkit.plan.tiers import M, tier_name
 
 ASK_ABOVE_TOKENS = M
@@ -57,7 +58,9 @@ def plan_text(plan: Plan, target: str, endpoint: Endpoint | None = None, estimat
     """What `--dry-run` prints: cells, requests, tokens, time, cost, body bytes. `estimate` = the server's measured
     speed; without one the time rests on an assumed speed and says which."""
     requests, tokens = plan.requests(), plan.tokens()
-    where = f"{endpoint.name} ({endpoint.host}, {endpoint.model or 'the model it lists'})" if endpoint else target
+    where = (
+        f"{shown(endpoint.name)} ({endpoint.host}, {endpoint.model or 'the model it lists'})" if endpoint else target
+    )
     lines = [
         f"Plan {plan.name} for {where}: {len(plan.cells)} cells, {len(plan.visits())} visits, seed {plan.seed}",
         "",

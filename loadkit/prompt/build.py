@@ -4,14 +4,15 @@ A tokenizer needs hundreds of MB and seconds for a long text, and would hold the
 """
 
 import json
+import os
 import subprocess
 import sys
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-import loadkit
 from loadkit.plan.errors import ConfigError
+from loadkit.prompt.child import python_module, without_keys
 from loadkit.prompt.counters import COUNTERS
 from loadkit.prompt.filler import filler
 from loadkit.prompt.store import load, save
@@ -48,10 +49,10 @@ def build_in_child(spec: BuildSpec, timeout_s: float = 600.0) -> list[TierText]:
 
     ConfigError with the child's own line when it cannot be built, or when it takes longer than `timeout_s` seconds.
     """
-    root = Path(loadkit.__file__).parents[1]
-    command, given = [sys.executable, "-m", "loadkit.prompt.build"], json.dumps(asdict(spec)).encode()
+    command, environ = python_module("loadkit.prompt.build"), without_keys(os.environ)
+    given = json.dumps(asdict(spec)).encode()
     try:
-        done = subprocess.run(command, input=given, capture_output=True, timeout=timeout_s, cwd=root)
+        done = subprocess.run(command, input=given, capture_output=True, timeout=timeout_s, env=environ)
     except subprocess.TimeoutExpired:
         raise ConfigError(f"building the prompts took more than {timeout_s:g} s: choose shorter tiers") from None
     if done.returncode != 0:

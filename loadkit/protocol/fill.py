@@ -16,6 +16,11 @@ _TRUNCATED_SHARE = 0.9  # a server that read less of the prompt than this cut it
 _HEAD_TOKENS = 16  # prompts differ within their first 16 tokens; what is cached up to there is not their text
 _END_TOKEN_REASONS = frozenset({"stop", "end_turn", "stop_sequence", "eos_token", "tool_calls", "tool_use"})
 _LENGTH_REASONS = frozenset({"length", "max_tokens"})
+# Counts beyond these are no counts: tokens to a byte sent (of at least so many, for hidden system prompts), and to a
+# token asked for or seen (of at least so many, for hidden reasoning).
+_TOO_MANY = 64
+_LEAST_BYTES = 4096
+_LEAST_TOKENS = 1024
 
 
 def fill(
@@ -32,12 +37,13 @@ def fill(
     """Write outcome, marks (ms after `t0_ns`), tokens, rates and flags; return the failure, None for a success.
 
     `sent_ms`, `scheduled_ms`, `max_tokens`, `target_tokens`, `bos_tokens` and `overhead_tokens` are used where the
-    caller has set them.
+    caller has set them. With `input_bytes` and `max_tokens`, usage that cannot be true is not believed.
     `ignore_eos` says that exactly `max_tokens` were asked for; `now` is needed for a Retry-After date.
     """
     parser.end(end.at_ns, end.how)
     failure = judge(parser, status, headers, end, now)
     answer = parser.answer
+    _drop_impossible(record, answer)
     record.http_status = status
     record.outcome = (failure.outcome if failure else Outcome.OK).value
     if failure is not None:
@@ -48,6 +54,20 @@ def fill(
     _fill_rates(record, answer)
     record.flags = [*record.flags, *(f for f in _flags(record, answer, ignore_eos) if f not in record.flags)]
     return failure
+
+
+def _drop_impossible(record: Record, answer: Answer) -> None:
+    """Forget usage that cannot be true, so that every number falls back to what it has without usage."""
+    if record.input_bytes is not None:
+        most = _TOO_MANY * max(record.input_bytes, _LEAST_BYTES)
+        if max(answer.prompt_tokens or 0, answer.cached_tokens or 0) > most:
+            answer.prompt_tokens = answer.cached_tokens = None
+    if record.max_tokens is not None:
+        most = _TOO_MANY * max(record.max_tokens, len(answer.event_times), _LEAST_TOKENS)
+        stated = (answer.completion_tokens or 0, answer.reasoning_tokens or 0, *answer.event_usage)
+        if max(stated) > most:
+            answer.completion_tokens = answer.reasoning_tokens = None
+            answer.event_usage.clear()
 
 
 def _fill_failure(record: Record, failure: Failure) -> None:

@@ -27,7 +27,7 @@ class Hosted:
             session.without_ladder()
         session.when_stopped = self._halt
         self._progress = Progress(session.plan, sys.stderr)
-        signals.watch(session, abort=self._abort, say=self._progress.note)
+        self._unwatch = signals.watch(session, abort=self._abort, say=self._progress.note)
         begin(session, environment, self._progress)
         if not environment.stop_timeout:
             # Locust would cut streams that are in flight at the end; they are measured to their own deadlines instead.
@@ -46,6 +46,8 @@ class Hosted:
         code = conclude(self._session, self._finish, self._say)
         if code is not None:
             self._environment.process_exit_code = code
+        self._unwatch()
+        signals.ignore()
 
     def _halt(self) -> None:
         """The session starts nothing more: end Locust too."""

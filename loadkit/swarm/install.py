@@ -100,5 +100,5 @@ def _leave(line: str, code: int) -> NoReturn:
 
 
 def _say(line: str) -> None:
-    with contextlib.suppress(BrokenPipeError):
+    with contextlib.suppress(OSError, ValueError, AttributeError):  # a closed or full standard error
         print(line, file=sys.stderr, flush=True)

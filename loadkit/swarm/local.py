@@ -29,7 +29,7 @@ def run_local(
 ) -> int | None:
     """Walk the plan to its end, or to the end that a signal asks for; the run folder is complete afterwards.
 
-    Returns the exit code that `finish` gives, None without one.
+    Returns the exit code that `finish` gives, None without one. With it the process is taken to be at its end.
     """
     environment = Environment(user_classes=[LadderUser], shape_class=LadderShape(), events=locust.events)
     runner = environment.create_local_runner()
@@ -52,6 +52,8 @@ def run_local(
         return conclude(session, finish, say)
     finally:
         unwatch()
+        if finish is not None:
+            signals.ignore()
 
 
 def begin(session: Session, environment: Environment, progress: Progress) -> None:
@@ -94,8 +96,8 @@ def conclude(session: Session, finish: Finish | None, say: Callable[[str], None]
         if not session.fault:
             say(f"loadkit: {error}")
         return ExitCode.STOPPED if session.stopped_by else ExitCode.INCOMPLETE
-    except (BrokenPipeError, SystemExit):  # rich makes the one into the other
-        # Who read our output has gone, but the summary is written before anything is printed.
+    except (OSError, SystemExit):  # rich makes a broken pipe into an exit
+        # Nobody can read our output, but the summary is written before anything is printed.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return json.loads(session.folder.summary_path.read_bytes())["exit_code"]
 

@@ -35,6 +35,12 @@ def watch(session: Session, *, abort: Callable[[], None], say: Callable[[str], N
     return _on_signals(arrived)
 
 
+def ignore() -> None:
+    """Let no signal change an exit code that is settled, in the last moments of the process."""
+    for number in WATCHED:
+        signal.signal(number, signal.SIG_IGN)
+
+
 @contextmanager
 def interruptible() -> Iterator[None]:
     """While nothing is measured yet there is nothing to drain: the signals raise KeyboardInterrupt here.

@@ -10,7 +10,6 @@ import json
 import os
 import select
 import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Callable
@@ -18,6 +17,7 @@ from dataclasses import dataclass
 from typing import IO, Any
 
 from loadkit.plan.errors import TargetError
+from loadkit.prompt.child import python_module, without_keys
 from loadkit.record.names import Outcome
 from loadkit.target.control import one_line
 
@@ -77,11 +77,12 @@ def start(
 
 def _spawn(module: str, arguments: list[str], background: bool, log: IO[bytes]) -> subprocess.Popen[bytes]:
     return subprocess.Popen(
-        [sys.executable, "-m", module, "serve", *arguments, "--stdin-guard"],
+        [*python_module(module), "serve", *arguments, "--stdin-guard"],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=log,
         bufsize=0,
+        env=without_keys(os.environ),
         # A Ctrl-C in the terminal reaches the whole foreground group, and the target must outlive the drain. Not a
         # session of its own: schedulers that group by session would then weigh the nice value inside it only.
         process_group=0,

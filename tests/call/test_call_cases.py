@@ -15,6 +15,7 @@ from loadkit.protocol import replay
 
 # What only a Caller knows, and what follows from it.
 CALLERS = {"request_id", "endpoint", "model", "transport", "host", "path", "target", "cold", "timestamp", "attempts"}
+CALLERS |= {"start_ms"}
 CALLERS |= {"auth", "proxied"}
 CALLERS |= {"target_tokens", "input_chars", "input_bytes", "prompt_sha256", "max_tokens", "build_ms", "connect_ms"}
 CALLERS |= {"sent_ms", "headers_ms", "ttft_net_ms", "ttft_first_attempt_ms", "prompt_tokens", "prompt_tokens_source"}

@@ -1,5 +1,6 @@
 """The transports inside gevent: stopped greenlets, many streams on one hub, patched and unpatched processes."""
 
+import contextlib
 import json
 import socket
 import subprocess
@@ -11,6 +12,7 @@ import gevent.event
 import pytest
 from gevent.hub import Waiter
 
+from loadkit.call.attempt import most_events
 from loadkit.call.choose import TRANSPORTS
 from loadkit.call.hub import rest, shared
 from loadkit.call.request import Call
@@ -157,6 +159,46 @@ def test_silence_after_a_token(after, name, serve, caller, prompt):
     expected = ("ok", "stop") if after == "done" else ("read_timeout", None)
     assert (record.outcome, record.finish_reason) == expected
     assert record.ttft_ms is not None
+
+
+@pytest.mark.parametrize("name", sorted(TRANSPORTS))
+def test_keep_alives_after_a_token_are_silence(name, serve, caller, prompt):
+    """Comments every few ms for ever after the first token: read_timeout, as if nothing came."""
+    stop = threading.Event()
+
+    def script(peer):
+        peer.request()
+        peer.send(HEAD, chunk(TOKEN))
+        while not stop.wait(0.01):
+            peer.send(chunk(b": keep-alive\n\n"))
+
+    transport = TRANSPORTS[name](None)
+    limits = Timeouts(ttft=GUARD_S, read=0.3, ttft_scales=False)
+    record = caller(serve(script).url(path="/v1"), transport, timeouts=limits).run(Call(lambda: prompt, {}))
+    stop.set()
+    transport.close()
+    assert (record.outcome, record.token_events) == ("read_timeout", 1)
+    assert record.done_ms < 5000
+
+
+@pytest.mark.parametrize("name", sorted(TRANSPORTS))
+def test_an_answer_without_an_end_is_ended(name, serve, caller, prompt):
+    """Tokens for ever: four times what was asked for and some more are read, then it is a fault of the server."""
+
+    def script(peer):
+        peer.request()
+        peer.send(HEAD)
+        with contextlib.suppress(OSError):
+            while True:
+                peer.send(chunk(TOKEN * 10))
+
+    transport = TRANSPORTS[name](None)
+    made = caller(serve(script).url(path="/v1"), transport, ask={"max_tokens": 9})
+    record = made.run(Call(lambda: prompt, {}))
+    transport.close()
+    assert record.outcome == "protocol_error"
+    assert record.token_events > most_events(9) == 100
+    assert f"after {record.token_events} token events, far more than max_tokens" in record.error_message
 
 
 PATCHED = """

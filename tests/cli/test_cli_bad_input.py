@@ -20,7 +20,15 @@ window = "8K"
 URL = "http://127.0.0.1:9"
 OPTIONS = [
     ("unknown tier", (URL, "--tiers", "4Q"), "unknown tier '4Q': a tier is a whole number of tokens"),
-    ("empty tiers", (URL, "--tiers", ""), "unknown tier '': a tier is"),
+    ("empty tiers", (URL, "--tiers", ""), "--tiers is empty: give it a value or leave it out"),
+    ("empty tier", (URL, "--tiers", "4K,"), "unknown tier '': a tier is"),
+    ("empty URL", ("",), "URL is empty: "),
+    ("blank URL", ("--url", "  "), "URL is empty: "),
+    ("empty endpoint", ("--endpoint", ""), "--endpoint is empty: "),
+    ("a path too long", (URL, "--tokenizer", "x" * 5000), "there is no such file"),
+    ("a file name too long", ("--endpoints", "x" * 5000), "there is no such file"),
+    ("key as a tier", (URL, "--tiers", "sk-abcdefabcdef1234"), "unknown tier '[redacted]'"),
+    ("key as an option", (URL, "--sk-abcdefabcdef1234"), "[redacted]"),
     ("tier of zero", (URL, "--tiers", "0"), "unknown tier '0'"),
     ("huge tier", (URL, "--tiers", "999999999999M"), "at most 16M"),
     ("huge concurrency", (URL, "--concurrency", "100000"), "must be whole numbers from 1 to 10000"),
@@ -113,11 +121,11 @@ def test_a_wrong_model(refused, sim):
 
 def test_a_wrong_key_and_none(refused, sim, environ):
     """A server with a key: a wrong one and none are both exit code 5, and the line says where the key comes from."""
-    os.environ["TEST_SIM_KEY"] = "right-key-0123456789"
+    os.environ["TEST_SIM_ACCEPTS"] = "right-key-0123456789"
     try:
-        url = sim("--key-env", "TEST_SIM_KEY").url
+        url = sim("--key-env", "TEST_SIM_ACCEPTS").url
     finally:
-        del os.environ["TEST_SIM_KEY"]
+        del os.environ["TEST_SIM_ACCEPTS"]
     line = refused(url, code=ExitCode.TARGET, findings=True, LOADKIT_API_KEY="wrong-key-0123456789")
     assert "the key in LOADKIT_API_KEY" in line
     assert "wrong-key" not in line
@@ -146,3 +154,24 @@ def test_a_dry_run_says_the_plan_and_sends_nothing(loadkit, tmp_path):
     assert "4 cells, 8 visits" in done.stdout
     assert "Requests: 18 measured, 6 warm-up" in done.stdout
     assert not (tmp_path / "runs").exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (("--streams", "9" * 5000), "must be whole numbers from 1 to 10000"),
+        (("--streams", "٣"), "must be whole numbers"),
+        (("--truth", ""), "--truth is empty"),
+    ],
+)
+def test_a_selftest_of_bad_options_starts_nothing(loadkit, words, says):
+    """Exit code 2 and one line, however long the number; no simulator stands in for an empty URL."""
+    done = loadkit("selftest", *words)
+    assert (done.returncode, done.stdout) == (ExitCode.USAGE, "")
+    (line,) = done.stderr.splitlines()
+    assert says in line
+
+
+def test_an_empty_variable_is_no_base_url(refused):
+    """Who asks for an endpoint gets none from it, and no engine instead."""
+    assert "no LOADKIT_BASE_URL" in refused("--target", "endpoint", code=ExitCode.USAGE, LOADKIT_BASE_URL="")

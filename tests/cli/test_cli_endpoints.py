@@ -158,3 +158,12 @@ def test_what_cannot_be_done_is_one_line_and_changes_nothing(home, endpoints, wo
     assert (code, err.count("\n")) == (ExitCode.USAGE, 1)
     assert said in err
     assert (home / "endpoints.toml").read_text() == before
+
+
+def test_a_name_with_control_characters_is_escaped(loadkit, tmp_path):
+    """In the list, in its faults and in an error: a file cannot draw on the terminal."""
+    (tmp_path / "endpoints.toml").write_text('[endpoints."a\\u001b[31m"]\nbase_url = "http://127.0.0.1:9?q=1"\n')
+    for words in (("endpoints",), ("run", "--endpoint", "b"), ("run", "--endpoint", "a\x1b[31m", "--dry-run")):
+        done = loadkit(*words)
+        assert "\x1b" not in done.stdout + done.stderr
+        assert "[31m" in done.stdout + done.stderr

@@ -224,6 +224,13 @@ def test_temperature_draws_from_the_softmax():
     assert 0 not in draws(1, np.array([0]))
 
 
+@pytest.mark.parametrize("temperature", [0.0, 5e-324, 1e-30, 9e-5])
+def test_a_tiny_temperature_takes_the_likeliest(temperature):
+    """Dividing by it would make every logit infinite, and the first token would win."""
+    logits, none = np.array([1.0, -2.0, 3.0], np.float32), np.array([], np.intp)
+    assert ask(temperature=temperature).next_token(logits, none, none) == 2
+
+
 def test_metrics_count_what_happened(make):
     """Counters, reasons and histograms after one finished, one refused and one waiting request, by value."""
     ticks = iter([0.0, 0.02, 0.3, 0.4, 0.4])

@@ -143,6 +143,7 @@ def test_the_window(engine):
         ("GET", "/", None, 404, "not_found"),
         ("GET", CHAT, None, 405, "method_not_allowed"),
         ("POST", "/v1/models", {}, 405, "method_not_allowed"),
+        ("POST", "x://[/v1", {}, 400, "invalid_request"),
     ],
 )
 def test_refusals(engine, method, path, body, status, code):

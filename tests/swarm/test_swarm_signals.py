@@ -160,3 +160,18 @@ def test_a_signal_before_the_first_request_is_one_line(runs, host, number):
     assert [line for line in run.lines if line.startswith("loadkit")] == ["loadkit: stopped"]
     assert "Traceback" not in run.err
     assert not (run.cwd / "runs").exists()
+
+
+LATE = """
+import atexit, os, signal, sys
+from loadkit.cli.main import main
+
+atexit.register(os.kill, os.getpid(), signal.SIGTERM)
+sys.exit(main(["run", *sys.argv[1:]]))
+"""
+
+
+def test_a_signal_at_the_very_end_does_not_change_the_exit_code(sim, start):
+    """The report is written and the code is settled: what comes while the process ends is too late."""
+    run = start("-c", LATE, sim.url, *CHECKED, "--rounds", "1", "--max-tokens", "2")
+    assert run.end() == run.summary["exit_code"] == (6 if run.saturated else 0)

@@ -93,6 +93,20 @@ def test_it_runs_at_nice_19_in_the_idle_class(start):
     assert os.sched_getscheduler(beside.process.pid) == os.sched_getscheduler(0)
 
 
+def test_it_knows_no_keys(start, module, monkeypatch):
+    """Variables named like keys do not reach the process; its working folder is not imported from."""
+    text = (
+        "import json, os, sys\n"
+        "names = [name for name in os.environ if name.startswith('LAB_')]\n"
+        "print(json.dumps({'url': 'u', 'model': 'm', 'names': names, 'safe': sys.flags.safe_path}), flush=True)\n"
+        "sys.stdin.read()\n"
+    )
+    monkeypatch.setenv("LAB_API_KEY", "k3y")
+    monkeypatch.setenv("LAB_PLACE", "here")
+    running = start(module("keyless", text))
+    assert (running.facts["names"], running.facts["safe"]) == (["LAB_PLACE"], True)
+
+
 def test_stop_ends_it_and_may_be_called_again(start):
     """TERM is enough for ours: exit code 0, our ends of the pipes closed; a second call changes nothing."""
     running = start("loadkit.sim")
