@@ -49,7 +49,7 @@ def prepare(
             target.endpoint = found.endpoint
             plan = _within(request.plan, found)
             _warn(plan, found, say)
-            texts = build_texts(plan, found.counting)
+            texts = build_texts(plan, found.counting, say)
         folder = RunFolder.create(request.out, datetime.now(UTC), run_id := new_run_id())
         about = redacted(_about(plan, target, found, texts, environ), Redactor([key] if key else []))
         manifest = Manifest(folder, run_id, plan, about)
