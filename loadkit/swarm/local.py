@@ -96,8 +96,8 @@ def conclude(session: Session, finish: Finish | None, say: Callable[[str], None]
         if not session.fault:
             say(f"loadkit: {error}")
         return ExitCode.STOPPED if session.stopped_by else ExitCode.INCOMPLETE
-    except (OSError, SystemExit):  # rich makes a broken pipe into an exit
-        # Nobody can read our output, but the summary is written before anything is printed.
+    except (BrokenPipeError, SystemExit):  # rich makes the one into the other
+        # Who read our output has gone, but the summary is written before anything is printed.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return json.loads(session.folder.summary_path.read_bytes())["exit_code"]
 
