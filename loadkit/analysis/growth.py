@@ -17,6 +17,7 @@ BAND = 0.05  # an exponent this near to 1, or within two standard errors of it, 
 
 LINEAR = "linear"
 FASTER = "faster than linear"
+DIP = 0.97  # a tier in between is named when it is this much cheaper than both ends
 SLOWER = "slower than linear"
 
 
@@ -45,6 +46,7 @@ def growth(cells: list[dict[str, Any]]) -> dict[str, Any]:
         "price_exponent": None,
         "price_first_ms": None,
         "price_last_ms": None,
+        "price_lowest": None,
         "r2_linear": None,
         "intercept_ms": None,
         "slope_ms_per_token": None,
@@ -123,15 +125,17 @@ def _fits(points: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def _price(points: list[dict[str, Any]]) -> dict[str, Any]:
-    """Exponent of the unit price, and its value at the shortest and the longest tier that has one."""
+    """Exponent of the unit price, and its value at the shortest, the cheapest and the longest tier that has one."""
     priced = [p for p in points if p["price_ms"] and p["price_ms"] > 0]
     if len(priced) < 2:
         return {}
+    lowest = min(priced, key=lambda p: p["price_ms"])
     exponent, *_ = _line(np.log([p["tokens"] for p in priced]), np.log([p["price_ms"] for p in priced]))
     return {
         "price_exponent": exponent,
         "price_first_ms": priced[0]["price_ms"],
         "price_last_ms": priced[-1]["price_ms"],
+        "price_lowest": {"tokens": lowest["tokens"], "price_ms": lowest["price_ms"]},
     }
 
 
@@ -173,6 +177,14 @@ def _price_words(result: dict[str, Any]) -> str:
     first, last = result["price_first_ms"], result["price_last_ms"]
     if first is None:
         return "no unit price is known"
+    low = result["price_lowest"]
+    if low["tokens"] < result["tokens_last"] and low["price_ms"] < DIP * min(first, last):
+        rise = 100 * (last / low["price_ms"] - 1)
+        return (
+            f"the unit price falls from {first:.3g} to {low['price_ms']:.3g} ms per token "
+            f"at {low['tokens']:.0f} tokens, a fixed cost shared by more tokens, "
+            f"and rises to {last:.3g} from there ({rise:+.1f} %)"
+        )
     change = last / first - 1
     if abs(change) < 0.02:
         return f"the unit price stays at {first:.3g} ms per token"

@@ -122,3 +122,11 @@ def test_any_curve_has_a_sentence(law):
     assert (found["verdict"] is not None) == (len(law) >= 3)
     assert found["sentence"].count("\n") == 0
     assert found["sentence"].endswith(".")
+
+
+def test_a_price_that_falls_before_it_rises_is_told_so(ladder):
+    """A fixed cost of 50 ms and a rise with length: the cheapest tier is named, not only the ends."""
+    found = growth(summarise(ladder({128: 306.0, 512: 1000.0, 2048: 4900.0}))["cells"])
+    assert found["price_lowest"]["tokens"] == 512
+    assert "falls from 2.39 to 1.95 ms per token at 512 tokens" in found["sentence"]
+    assert "rises to 2.39 from there (+22.5 %)" in found["sentence"]
