@@ -48,15 +48,17 @@ def test_an_error_nobody_can_be_told_is_still_an_exit_code(shell, redirection):
 
 
 @pytest.mark.parametrize(
-    ("redirection", "code"), [("2>/dev/full", 0), ("2>&-", 0), (">/dev/full", 2), (">&- 2>&- <&-", 2)]
+    ("redirection", "told"), [("2>/dev/full", True), ("2>&-", True), (">/dev/full", False), (">&- 2>&- <&-", False)]
 )
-def test_a_run_measures_whatever_its_streams_are(shell, sim, tmp_path, redirection, code):
-    """The folder is complete: manifest ended, every record there, summary written."""
+def test_a_run_measures_whatever_its_streams_are(shell, sim, tmp_path, redirection, told):
+    """The folder is complete: manifest ended, every record there, summary written. A busy machine may have saturated
+    the client, which is then the run's own code; a report nobody could read is a failure of its own."""
     done = shell(f"run {sim().url} --tiers 64 --concurrency 1 --rounds 1", redirection)
-    assert done.returncode == code, done.stderr
     assert "Traceback" not in done.stderr
     latest = tmp_path / "runs" / "latest"
     assert json.loads((latest / "manifest.json").read_text())["ended_at"]
     summary = json.loads((latest / "summary.json").read_text())
-    assert (summary["exit_code"], summary["damaged_lines"]) == (ExitCode.COMPLETE, 0)
+    assert summary["exit_code"] in (ExitCode.COMPLETE, ExitCode.SATURATED)
+    assert done.returncode == (summary["exit_code"] if told else ExitCode.USAGE), done.stderr
+    assert summary["damaged_lines"] == 0
     assert summary["cells"][0]["n"] == 1
