@@ -44,10 +44,12 @@ class Attempt:
         self._at_t0 = at_t0
         self._max_events = max_events
         self._events = 0
+        self.settled = False
         self._flood = ""
 
     def connecting(self, ns: int) -> None:
         self.marks = Marks(ns)
+        self.settled = False
 
     def connected(self, started_ns: int, ended_ns: int) -> None:
         self.connect_ns = ended_ns - started_ns
@@ -66,13 +68,18 @@ class Attempt:
 
     def read(self, ns: int, data: bytes) -> bool:
         parser, marks = self.parser, self.marks
-        parser.feed(ns, data)
+        alike = parser.feed(ns, data)
         answer = parser.answer
+        if alike and self.settled and answer.bytes_received <= MAX_BODY_BYTES:
+            self._events += 1
+            marks.last_event = ns
+            return self._max_events is not None and self._events > self._max_events and self._too_long(self._max_events)
         if answer.data_events != self._events:
             self._events, marks.last_event = answer.data_events, ns
         if marks.first_token is None:
             marks.first_token = parser.first_token_at
         marks.finish = answer.finish_at
+        self.settled = marks.first_token is not None and marks.finish is None
         if answer.bytes_received > MAX_BODY_BYTES:
             self._flood = f"answer larger than {MAX_BODY_BYTES} bytes"
             return True

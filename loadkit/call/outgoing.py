@@ -3,11 +3,13 @@
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from urllib.parse import urlsplit
 
 from loadkit.call.transport import SLICE_BYTES, WireRequest
 
 _TOKEN = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
+_BREAKS = re.compile(r"[\r\n\x00]")
 _UNSAFE = re.compile(r"[\x00-\x20\x7f]")
 _DEFAULT_PORTS = {"http": 80, "https": 443}
 
@@ -27,6 +29,7 @@ class Origin:
         return host if self.port == _DEFAULT_PORTS[self.scheme] else f"{host}:{self.port}"
 
 
+@lru_cache(maxsize=64)
 def split_url(url: str) -> tuple[Origin, str]:
     """Origin and request target (path and query) of an absolute http or https URL; ValueError otherwise."""
     if _UNSAFE.search(url):
@@ -59,9 +62,9 @@ def check_header(name: str, value: str) -> None:
     """ValueError when a header cannot be sent as it is; the value is never repeated, it may be a key."""
     if not _TOKEN.fullmatch(name) or name.lower() in ("host", "content-length", "transfer-encoding"):
         raise ValueError(f"header name {name!r} cannot be used")
-    if any(ch in value for ch in "\r\n\0") or value != value.strip():
+    if _BREAKS.search(value) or value != value.strip():
         raise ValueError(f"header {name} holds a line break or blanks at an end")
-    if any(ord(ch) > 255 for ch in value):
+    if not value.isascii() and any(ord(ch) > 255 for ch in value):
         raise ValueError(f"header {name} holds a character outside Latin-1")
 
 

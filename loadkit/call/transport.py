@@ -57,6 +57,10 @@ class Sink(Protocol):
     Stamps are `perf_counter_ns` of this process. Methods must be quick: they run in the event loop's callback.
     """
 
+    @property
+    def settled(self) -> bool:
+        """The deadline can only move later now, so a timer that is set to it need not be set anew after each read."""
+
     def connecting(self, ns: int) -> None:
         """A new connection is about to be opened. Not called when one is reused."""
 

@@ -230,6 +230,7 @@ class _Exchange:
     def _take(self, ns: int, data: bytes, closed: bool) -> None:
         reader, sink = self._reader, self._sink
         head_was_told = reader.status is not None
+        settled = sink.settled
         body = reader.feed(data)
         if not head_was_told and reader.status is not None:
             sink.head(ns, reader.status, reader.headers)
@@ -245,7 +246,7 @@ class _Exchange:
             self._finish(faults.cut(ns, head_seen=reader.status is not None))
         elif self._drained > DRAIN_BYTES:
             self._stop()
-        else:
+        elif not (settled and sink.settled):
             self._check(ns)
 
     def _check(self, now: int) -> None:

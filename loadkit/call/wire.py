@@ -14,6 +14,7 @@ _HEADER = re.compile(rb"([!#$%&'*+\-.^_`|~0-9A-Za-z]+):[ \t]*([^\x00\r\n]*?)[ \t
 _CHUNK_SIZE = re.compile(rb"([0-9A-Fa-f]{1,16})(?:;[^\r\n]*)?[ \t]*\r\n")
 _HEAD_END = re.compile(rb"\n\r?\n")
 _OPENING = b"HTTP/1."
+_SIZES_KEPT = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,8 +42,10 @@ class ResponseReader:
         "_method",
         "_minor",
         "_scan",
+        "_sizes",
         "_step",
         "_trailer",
+        "_whole",
         "error",
         "excess",
         "finished",
@@ -70,6 +73,8 @@ class ResponseReader:
         self._left = 0  # body or chunk bytes to come
         self._chunk_end = False  # the CRLF after a chunk's data is due
         self._trailer = False
+        self._whole = False  # the last read ended where a chunk did
+        self._sizes: dict[bytes, int] = {}  # size lines of chunks that were a read of their own
 
     def feed(self, data: bytes) -> bytes:
         """Take one network read; return the body bytes it held."""
@@ -190,6 +195,15 @@ class ResponseReader:
         return body
 
     def _chunked(self, data: bytes) -> bytes:
+        if self._whole:  # one chunk is one read, as a server sends that flushes every token
+            line = data[: data.find(b"\n", 0, 20) + 1]
+            if len(line) + self._sizes.get(line, len(data)) + 2 == len(data) and data.endswith(b"\r\n"):
+                return data[len(line) : -2]
+        body = self._chunks(data)
+        self._whole = not (self._left or self._carry or self._chunk_end or self._trailer)
+        return body
+
+    def _chunks(self, data: bytes) -> bytes:
         pieces: list[bytes] = []
         at, size = 0, len(data)
         while at < size:
@@ -197,6 +211,8 @@ class ResponseReader:
             if whole is not None:
                 start, stop = whole
                 pieces.append(data[start:stop])
+                if len(self._sizes) < _SIZES_KEPT:
+                    self._sizes[data[at:start]] = stop - start
                 at = stop + 2
                 continue
             if self._left:

@@ -50,14 +50,15 @@ def read(name: bytes | None, doc: Any) -> Chunk:
         reasoning += _reasoning(said)
         tool += _tools(said)
         finish = choice.get("finish_reason") or finish
+    stated = _stated(doc, choices)
     return Chunk(
         content=content,
         reasoning=reasoning,
         tool=tool,
         finish_reason=_reason(finish),
         finish_detail=finish if isinstance(finish, dict) else None,
-        usage=_usage(doc, choices),
-        times=_times(doc, choices),
+        usage=_usage(doc, stated),
+        times=_times(doc, stated),
         response_id=text(doc.get("id")) or None,
         model=text(doc.get("model")) or None,
         fingerprint=text(doc.get("system_fingerprint")) or None,
@@ -103,12 +104,14 @@ def _reason(finish: Any) -> str | None:
 
 def _stated(doc: dict[str, Any], choices: list[dict[str, Any]]) -> dict[str, Any]:
     """The usage object: at the top, in `x_groq`, or in a choice (Moonshot)."""
-    places = (doc.get("usage"), mapping(doc.get("x_groq")).get("usage"), *(choice.get("usage") for choice in choices))
+    usage = doc.get("usage")
+    if usage:
+        return mapping(usage)
+    places = (mapping(doc.get("x_groq")).get("usage"), *(choice.get("usage") for choice in choices))
     return next((mapping(place) for place in places if place), {})
 
 
-def _usage(doc: dict[str, Any], choices: list[dict[str, Any]]) -> Usage | None:
-    stated = _stated(doc, choices)
+def _usage(doc: dict[str, Any], stated: dict[str, Any]) -> Usage | None:
     timings = mapping(doc.get("timings"))  # llama.cpp
     if not stated and not timings:
         return None
@@ -135,13 +138,12 @@ def _first(values: tuple[Any, ...]) -> int | None:
     return next((n for n in map(count, values) if n is not None), None)
 
 
-def _times(doc: dict[str, Any], choices: list[dict[str, Any]]) -> ServerTimes | None:
+def _times(doc: dict[str, Any], stated: dict[str, Any]) -> ServerTimes | None:
     """llama.cpp `timings` in ms, or the seconds Groq puts beside its token counts."""
     timings = doc.get("timings")
     if isinstance(timings, dict):
         prefill, decode = milliseconds(timings.get("prompt_ms")), milliseconds(timings.get("predicted_ms"))
         return ServerTimes(prefill=prefill, decode=decode)
-    stated = _stated(doc, choices)
     if "queue_time" not in stated:
         return None
     queue, prefill, decode = (

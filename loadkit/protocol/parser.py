@@ -61,8 +61,11 @@ class Parser:
         """The body, as far as it was kept: error bodies, whole documents, and streams without any event."""
         return b"".join(self._raw)
 
-    def feed(self, at_ns: int, data: bytes) -> None:
-        """One read of the body that returned at `at_ns`. What comes after `done` is counted and not looked at."""
+    def feed(self, at_ns: int, data: bytes) -> bool:
+        """One read of the body that returned at `at_ns`. What comes after `done` is counted and not looked at.
+
+        Returns True when the read was one more token event like those before and nothing else.
+        """
         if self._idle and self._frame is not None:
             chars = self._frame.chars(None, data)
             if chars is not None:
@@ -71,9 +74,10 @@ class Parser:
                 answer.bytes_received += len(data)
                 answer.last_read_at = at_ns
                 self._plain_token(at_ns, self._frame.channel, chars)
-                return
+                return True
         if data and not self._ended:
             self._feed(at_ns, data)
+        return False
 
     def _feed(self, at_ns: int, data: bytes) -> None:
         answer = self.answer

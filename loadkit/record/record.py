@@ -8,6 +8,7 @@ socket; what happened before t0 (`scheduled_ms`) is zero or negative. Absent is 
 
 from dataclasses import dataclass, field, fields
 from enum import StrEnum
+from operator import attrgetter
 from typing import Any
 
 
@@ -119,7 +120,10 @@ class Record:
 
     def to_json(self) -> dict[str, Any]:
         """The record as a dict with all keys present, in order, of builtin values that share nothing with it."""
-        return {name: _plain(getattr(self, name)) for name in FIELDS}
+        return {
+            name: value if type(value) in _BUILTIN else _plain(value)
+            for name, value in zip(FIELDS, _values(self), strict=True)
+        }
 
     @classmethod
     def from_json(cls, row: dict[str, Any]) -> "Record":
@@ -138,3 +142,5 @@ def _plain(value: Any) -> Any:
 
 
 FIELDS = tuple(f.name for f in fields(Record))
+_values = attrgetter(*FIELDS)
+_BUILTIN = frozenset({type(None), bool, int, float, str})

@@ -139,6 +139,8 @@ class ScriptedServer:
 class Log:
     """A sink that writes down what it is told. `enough` and `limit` are functions that decide as a call would."""
 
+    settled = False
+
     def __init__(self, enough=lambda body: False, limit_s=GUARD_S, outcome=Outcome.TTFT_TIMEOUT):
         self.enough = enough
         self.limit_s = limit_s
@@ -225,6 +227,10 @@ class Overheard:
         self.end = self.transport.exchange(request, self)
         self.step.tell(free=True)
         return self.end
+
+    @property
+    def settled(self):
+        return self.sink.settled
 
     def sending(self, ns):
         self.t0 = ns

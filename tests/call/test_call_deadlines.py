@@ -2,8 +2,10 @@
 
 import pytest
 
+from loadkit.call.attempt import Attempt
 from loadkit.call.deadlines import FINISH_S, REFUSAL_S, WRITE_S, Marks, next_deadline
 from loadkit.plan.endpoint import Timeouts
+from loadkit.protocol import PROTOCOLS
 from loadkit.record.names import Outcome
 
 S = 1_000_000_000
@@ -68,3 +70,17 @@ def test_limits_of_a_long_tier():
     limits = Timeouts().for_tier(1_048_576)
     assert due(limits, **STREAMING) == (4801, Outcome.TTFT_TIMEOUT)
     assert due(limits, **STREAMING, first_token=4800, last_event=8000) == (8401, Outcome.TOTAL_TIMEOUT)
+
+
+def test_a_deadline_is_settled_only_while_it_can_but_move_on():
+    """Before the first token and after the finish an earlier deadline may come, so the transport has to ask."""
+    attempt = Attempt(PROTOCOLS["openai-chat"], LIMITS, 0, lambda: None)
+    attempt.sending(1 * S)
+    attempt.sent(2 * S)
+    attempt.head(3 * S, 200, [("content-type", "text/event-stream")])
+    settled = [attempt.settled]
+    for at, delta in enumerate(["{}", '{"content": "a"}', '{"content": "b"}', '{}, "finish_reason": "stop"'], 4):
+        attempt.read(at * S, b'data: {"choices": [{"delta": ' + delta.encode() + b"}]}\n\n")
+        settled.append(attempt.settled)
+    assert settled == [False, False, True, True, False]
+    assert attempt.deadline(9 * S) == (round((7 + FINISH_S) * S), Outcome.OK)

@@ -214,6 +214,7 @@ name, plain, tls, cafile, users = sys.argv[1], sys.argv[2], sys.argv[3], sys.arg
 context = ssl.create_default_context(cafile=cafile)
 
 class Sink:
+    settled = False
     def __init__(self): self.body, self.marks, self.begun = b"", [], time.perf_counter_ns()
     def connecting(self, ns): pass
     def connected(self, a, b): self.marks.append("connected")

@@ -192,6 +192,25 @@ def test_each_attempt_has_its_own_clock(clock, caller, prompt):
     assert len({request.body for request in transport.requests}) == 1
 
 
+def test_the_first_outcome_is_told_before_any_wait_and_the_rest_can_be_given_up(clock, caller, prompt):
+    """A 429 is known as soon as it has come; where waiting is pointless the record stands as it is after the last try,
+    and a wait that was not sat out is none."""
+    told = []
+
+    def sleep(seconds):
+        told.append(seconds)
+        return len(told) == 3  # sat out once, cut short the second time
+
+    made = caller(BASE, Scripted(clock, *[refusal(429, headers=[("Retry-After", "0")])] * 4), clock=clock, sleep=sleep,
+                  policy=POLICY)  # fmt: skip
+    made.on_first = told.append
+    record = made.run(Call(lambda: prompt, labels()))
+    assert told == ["rate_limited", 0.0, 0.0]
+    assert record.outcome == "rate_limited"
+    assert [attempt["wait_ms"] for attempt in record.attempts] == [0.0, None]
+    assert record.retry_wait_ms == 0.0
+
+
 @pytest.mark.parametrize(
     ("exchange", "outcome"),
     [

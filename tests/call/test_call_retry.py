@@ -45,6 +45,14 @@ def test_jitter_is_the_seeds():
     assert wait(Outcome.RATE_LIMITED, attempt=3) == random.Random(7).uniform(0, 4.0)
 
 
+def test_backoff_after_a_429_lengthens_only_where_it_may():
+    """Where concurrency can still be lowered every wait is as short as the first; an overload is no matter of that."""
+    steady = RetryPolicy(max_attempts=4, base_s=1.0, cap_s=30.0, lengthens=False)
+    assert wait(Outcome.RATE_LIMITED, 3, steady) == wait(Outcome.RATE_LIMITED, 1)
+    assert wait(Outcome.OVERLOADED, 3, steady) == wait(Outcome.OVERLOADED, 3)
+    assert wait(Outcome.RATE_LIMITED, 3, steady, retry_after_s=20.0) >= 20.0
+
+
 @given(st.floats(0, 30), st.integers(0, 2**32))
 def test_retry_after_is_never_undercut(stated, seed):
     """The wait is the stated one, or up to a tenth longer so that users do not return in step."""

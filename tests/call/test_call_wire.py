@@ -194,3 +194,26 @@ def test_h11_reads_the_same(data):
     status, expected, refused = by_h11(raw)
     if reader.error is None:
         assert (reader.status, body, refused) == (status, expected, False)
+
+
+sizes = st.lists(st.sampled_from([b"a", b"bc", b"\r\n", b"0\r\n\r\n", b"x" * 17]), min_size=1, max_size=12)
+spellings = st.sampled_from(["%x\r\n", "%X\r\n", "0%x\r\n", "%x;n=1\r\n", "%x \r\n"])
+
+
+@given(sizes, spellings, st.lists(st.integers(0, 200), max_size=6), st.booleans())
+def test_chunks_that_are_reads_of_their_own(pieces, spelling, cuts, whole):
+    """A chunk a read, again and again, or cut anywhere: the body is the same, and so is its end."""
+    chunks = [(spelling % len(piece)).encode() + piece + b"\r\n" for piece in pieces]
+    raw = b"".join(chunks)
+    edges = [0, *sorted(cut for cut in cuts if cut < len(raw)), len(raw)]
+    reads = chunks if whole else [raw[a:b] for a, b in itertools.pairwise(edges)]
+    reader, body = read(CHUNKED, *reads, b"0\r\n\r\n")
+    assert (body, reader.finished, reader.error, reader.excess) == (b"".join(pieces), True, None, False)
+
+
+@pytest.mark.parametrize("wrong", [b"3\r\nabcXX", b"3\r\nabcd\r\n", b"+3\r\nabc\r\n", b"3_0\r\nabc\r\n"])
+def test_a_read_like_the_one_before_is_still_checked(wrong):
+    """After chunks that were whole reads, one of almost the same shape is refused as it always is."""
+    reader, body = read(CHUNKED, b"3\r\nabc\r\n", b"3\r\ndef\r\n", wrong)
+    assert reader.error in ("chunk data not followed by CRLF", "illegal chunk size")
+    assert body.startswith(b"abcdef")

@@ -237,6 +237,5 @@ def test_whole_reads_need_no_decoder(monkeypatch):
     for at, data in enumerate(reads[:-2]):
         reader.feed(at, data)
     monkeypatch.setattr(reader._decoder, "feed", lambda _: pytest.fail("the decoder was asked"))
-    for data in reads[-2:]:
-        reader.feed(50, data)
+    assert [reader.feed(50, data) for data in reads[-2:]] == [True, True]
     assert (list(reader.answer.event_times[-2:]), reader.answer.reads) == ([50, 50], 42)
