@@ -47,6 +47,12 @@ class ModelConfig:
         layer = attention + bias + 3 * self.hidden * self.ffn + 2 * self.hidden
         return self.layers * layer + self.hidden + self.vocab * self.hidden * (1 if self.tied else 2)
 
+    @property
+    def dimensions(self) -> dict[str, int | bool]:
+        """The shape as plain numbers, for those who want to predict what a prompt costs."""
+        names = ("layers", "hidden", "heads", "kv_heads", "head_dim", "ffn", "vocab", "tied", "qkv_bias")
+        return {name: getattr(self, name) for name in names} | {"context": self.context_length}
+
     def kv_bytes(self, tokens: int) -> int:
         """Bytes of a float32 key and value cache for `tokens` positions."""
         return self.layers * 2 * self.kv_heads * self.head_dim * tokens * 4

@@ -53,6 +53,7 @@ def serve(
         "bos_tokens": service.bos_tokens,
         "tokenizer": service.loaded.tokenizer.kind,
         "parameters": service.loaded.config.parameters,
+        "dimensions": service.loaded.config.dimensions,
         "dtype": "float32",
         "threads": threads,
         "blas": blas(),

@@ -21,6 +21,8 @@ def test_ready_line(engine):
     assert ready["url"].startswith("http://127.0.0.1:")
     assert ready["model"] == "loadkit-builtin"
     assert (ready["context"], ready["threads"], ready["bos_tokens"], ready["slots"]) == (2048, 1, 0, 3)
+    shape = ready["dimensions"]
+    assert (shape["layers"], shape["hidden"], shape["heads"], shape["kv_heads"], shape["tied"]) == (6, 384, 6, 2, False)
     assert ready["pid"] == engine.process.pid
     assert ready["load_s"] < 20
 
