@@ -1,11 +1,22 @@
-"""What all connections of one gevent hub share: the receive buffer, and the order in which ended exchanges go on."""
+"""What all connections of one gevent hub share: the receive buffer, and the order in which things are done.
+
+Reads are stamped first. What they mean is worked out when the loop has nothing left to read, and ended exchanges go on
+one at a time: servers that batch emit the tokens of all streams at one instant, and 256 events worked out one by one
+would stamp the last of them milliseconds late.
+"""
 
 from collections import deque
+from collections.abc import Callable
 from weakref import WeakKeyDictionary
 
 from gevent.hub import Hub, Waiter, get_hub
 
 SCRATCH_BYTES = 64 * 1024
+MOST_READS = 512  # kept back; beyond, the oldest is taken for every one that comes
+TAKEN_AT_ONCE = 16  # then the loop looks for reads again
+
+Take = Callable[[int, bytes, bool], None]
+"""What an exchange does with a read: its stamp (ns), its bytes, and whether the stream has ended. Must not raise."""
 
 
 class Shared:
@@ -16,6 +27,33 @@ class Shared:
         self._queue: deque[Waiter] = deque()
         self._before_poll = hub.loop.prepare()
         self._no_blocking = hub.loop.idle()  # while one is active, the loop polls without waiting
+        self._loop = hub.loop
+        self._reads: deque[tuple[Take, int, bytes, bool]] = deque()
+        self._quiet = hub.loop.idle()  # runs when no read is pending
+
+    def read(self, take: Take, ns: int, data: bytes, closed: bool) -> None:
+        """A read was stamped: take it now if it is alone, else when there is nothing left to stamp. In order."""
+        reads = self._reads
+        if not reads:
+            if not self._loop.pendingcnt:
+                take(ns, data, closed)
+                return
+            self._quiet.start(self._take_some)
+        reads.append((take, ns, data, closed))
+        if len(reads) > MOST_READS:
+            self.take_reads(1)
+
+    def take_reads(self, most: int = MOST_READS + 1) -> None:
+        """Take the oldest reads that were kept back, all if not told otherwise."""
+        reads = self._reads
+        for _ in range(min(most, len(reads))):
+            take, ns, data, closed = reads.popleft()
+            take(ns, data, closed)
+
+    def _take_some(self) -> None:
+        self.take_reads(TAKEN_AT_ONCE)
+        if not self._reads:
+            self._quiet.stop()
 
     def wake(self, waiter: Waiter) -> None:
         """Let a parked greenlet go on, soon: one per round of the loop, so that reads are stamped between them.

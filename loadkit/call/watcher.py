@@ -13,7 +13,7 @@ from gevent.hub import Waiter
 
 from loadkit.call import faults
 from loadkit.call.connection import Connection, open_connection
-from loadkit.call.hub import shared
+from loadkit.call.hub import rest, shared
 from loadkit.call.outgoing import Origin, head_bytes, slices, split_url
 from loadkit.call.tls import shared_context
 from loadkit.call.transport import (
@@ -108,6 +108,8 @@ class _Exchange:
         self._enough_at: int | None = None
         self._drained = 0
         self._over = False  # nothing more is awaited
+        self._kept = 0  # reads stamped and not yet taken
+        self._left = False  # the greenlet has gone: what was kept back is nobody's
         self._end: End | None = None
         self._crash: BaseException | None = None  # a bug in the sink, raised in the greenlet
 
@@ -123,6 +125,7 @@ class _Exchange:
         return (
             self._crash is None
             and self._over
+            and not self._kept  # bytes or an end came after the answer
             and self._sent
             and reader.finished
             and reader.reusable
@@ -137,6 +140,9 @@ class _Exchange:
             while not self._over:
                 self._park()
         finally:
+            if not self._over:
+                self._shared.take_reads()  # what came before we were stopped counts
+            self._left = True
             for watcher in (self._readable, self._timer):
                 watcher.stop()
                 watcher.close()
@@ -156,7 +162,7 @@ class _Exchange:
             self._sink.sending(self._clock())
             whole = self._push(packed)
             for piece in pieces:
-                gevent.sleep(0)
+                rest()  # sleep(0) would not poll: its callbacks run on for 5 ms before the loop reads again
                 whole = whole and self._push(self._connection.pack(piece))
         except OSError:
             return  # a server may refuse and close before it has read all: its answer may still be readable
@@ -211,8 +217,20 @@ class _Exchange:
         except BlockingIOError:
             return
         except OSError as exc:
-            self._finish(faults.broken(faults.describe(exc), self._clock(), head_seen=self._reader.status is not None))
+            now = self._clock()
+            self._shared.take_reads()  # what came before
+            if not self._over:
+                self._finish(faults.broken(faults.describe(exc), now, head_seen=self._reader.status is not None))
             return
+        if closed:
+            self._readable.stop()  # it would stay readable until this is taken
+        self._kept += 1
+        self._shared.read(self._on_read, ns, data, closed)
+
+    def _on_read(self, ns: int, data: bytes, closed: bool) -> None:
+        if self._left or self._over:
+            return
+        self._kept -= 1
         try:
             self._take(ns, data, closed)
         except BaseException as exc:  # noqa: BLE001 - handed to the greenlet
@@ -221,6 +239,9 @@ class _Exchange:
 
     def _on_timer(self) -> None:
         try:
+            self._shared.take_reads()  # what came in time counts
+            if self._over:
+                return
             self._due = None
             self._check(self._clock())
         except BaseException as exc:  # noqa: BLE001 - handed to the greenlet

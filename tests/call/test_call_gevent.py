@@ -2,10 +2,12 @@
 
 import contextlib
 import json
+import re
 import socket
 import subprocess
 import sys
 import threading
+from dataclasses import replace
 
 import gevent
 import gevent.event
@@ -14,8 +16,10 @@ from gevent.hub import Waiter
 
 from loadkit.call.attempt import most_events
 from loadkit.call.choose import TRANSPORTS
+from loadkit.call.connection import Connection
 from loadkit.call.hub import rest, shared
 from loadkit.call.request import Call
+from loadkit.call.transport import SLICE_BYTES
 from loadkit.call.watcher import WatcherTransport
 from loadkit.plan.endpoint import Timeouts
 
@@ -120,6 +124,42 @@ def test_many_streams_on_one_hub(serve, caller, prompt):
     assert found == [("ok", str(number), 5) for number in range(users)]
 
 
+def test_the_loop_polls_between_two_slices_of_a_long_prompt(serve, caller, prompt, monkeypatch):
+    """One slice goes out in each round of the loop, also when the kernel takes all at once: others are read between.
+
+    A greenlet that only yields would send them all in one round, since gevent runs its callbacks on for 5 ms. The
+    first slice may share its round with the second: it is sent by what the opened connection woke.
+    """
+    middle = 8
+    rounds, sent_in = 0, []
+
+    def next_round():
+        nonlocal rounds
+        rounds += 1
+
+    def send(connection, data):
+        sent_in.append(rounds)
+        if len(sent_in) == 1 + middle + 1:
+            connection._sock.send(b"x")  # the server answers when it has something
+        return len(data)
+
+    def script(peer):
+        peer.sock.recv(1)
+        peer.send(HEAD, chunk(TOKEN), chunk(END) + b"0\r\n\r\n")
+        peer.gone()
+
+    monkeypatch.setattr(Connection, "send", send)
+    check = gevent.get_hub().loop.check()
+    check.start(next_round)
+    transport = WatcherTransport()
+    long = replace(prompt, content=(b"long ", memoryview(bytes(middle * SLICE_BYTES))))
+    record = caller(serve(script).url(path="/v1"), transport).run(Call(lambda: long, {}))
+    transport.close()
+    check.stop()
+    assert (record.outcome, len(sent_in)) == ("ok", 1 + middle + 1)
+    assert len(set(sent_in)) >= middle + 1
+
+
 @pytest.mark.parametrize("name", sorted(TRANSPORTS))
 def test_keep_alives_do_not_satisfy_the_first_token_deadline(name, serve, caller, prompt):
     """Comments every few ms for ever: ttft_timeout at its own limit, with no token and no ttft."""
@@ -198,7 +238,9 @@ def test_an_answer_without_an_end_is_ended(name, serve, caller, prompt):
     transport.close()
     assert record.outcome == "protocol_error"
     assert record.token_events > most_events(9) == 100
-    assert f"after {record.token_events} token events, far more than max_tokens" in record.error_message
+    said = re.search(r"after (\d+) token events, far more than max_tokens", record.error_message)
+    # The last read may have held a whole event that only its blank line was missing from.
+    assert record.token_events - int(said[1]) in (0, 1)
 
 
 PATCHED = """
@@ -207,6 +249,7 @@ gevent.monkey.patch_all()
 import json, ssl, sys, time
 import gevent
 from loadkit.call.choose import TRANSPORTS
+from loadkit.call.connection import Connection
 from loadkit.call.transport import WireRequest
 from loadkit.record.names import Outcome
 

@@ -1,0 +1,92 @@
+"""The order of things on one hub: reads are stamped first and taken later, none is lost and none overtakes another."""
+
+from types import SimpleNamespace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from loadkit.call.hub import MOST_READS, TAKEN_AT_ONCE, Shared
+
+
+class Watcher:
+    """A watcher that runs when it is told to."""
+
+    def __init__(self):
+        self.callback = None
+
+    def start(self, callback):
+        self.callback = callback
+
+    def stop(self):
+        self.callback = None
+
+
+class Loop:
+    """A loop whose pending events the test decides on."""
+
+    def __init__(self):
+        self.pendingcnt = 0
+        self.watchers = []
+
+    def prepare(self):
+        return self.idle()
+
+    def idle(self):
+        self.watchers.append(Watcher())
+        return self.watchers[-1]
+
+    def run_idle(self):
+        """One round of the loop in which there is nothing to read."""
+        for watcher in self.watchers:
+            if watcher.callback is not None:
+                watcher.callback()
+
+
+@pytest.fixture
+def loop():
+    return Loop()
+
+
+def hub_of(loop):
+    return Shared(SimpleNamespace(loop=loop))
+
+
+def test_a_read_that_is_alone_is_taken_at_once(loop):
+    """Nothing else is pending, so nothing would be stamped earlier by waiting."""
+    taken = []
+    hub_of(loop).read(lambda *read: taken.append(read), 5, b"x", False)
+    assert taken == [(5, b"x", False)]
+    assert all(watcher.callback is None for watcher in loop.watchers)
+
+
+def test_reads_wait_while_there_is_more_to_stamp(loop):
+    """Of a burst nothing is taken until the loop is quiet, then some at a time, in order, and the watcher stops."""
+    shared, taken = hub_of(loop), []
+    count = 2 * TAKEN_AT_ONCE + 1
+    for number in range(count):
+        loop.pendingcnt = count - number - 1
+        shared.read(lambda ns, *_: taken.append(ns), number, b"", False)
+    assert taken == []
+    sizes = []
+    for _ in range(4):
+        loop.run_idle()
+        sizes.append(len(taken))
+    assert sizes == [TAKEN_AT_ONCE, 2 * TAKEN_AT_ONCE, count, count]
+    assert taken == list(range(count))
+    assert all(watcher.callback is None for watcher in loop.watchers)
+
+
+@given(st.lists(st.integers(0, 3), max_size=1500))
+def test_none_is_lost_and_no_more_than_so_many_wait(pending):
+    """Whatever the loop is busy with, reads are taken in their order, and what waits is bounded."""
+    loop = Loop()
+    shared, taken = hub_of(loop), []
+    for number, others in enumerate(pending):
+        loop.pendingcnt = others
+        shared.read(lambda ns, *_: taken.append(ns), number, b"", False)
+        assert number + 1 - len(taken) <= MOST_READS
+        if others == 0 and number % 7 == 0:
+            loop.run_idle()
+    shared.take_reads()
+    assert taken == list(range(len(pending)))
