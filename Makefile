@@ -4,7 +4,11 @@ VENV := .venv
 BIN := $(VENV)/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help run test lint bench setup weights clean
+# Programs that some tests need, and the Debian packages that have them.
+PROGRAMS := chromium prometheus promtool sshd ip
+PACKAGES := chromium prometheus openssh-server iproute2
+
+.PHONY: help run test lint bench setup weights debian clean
 
 help: ## list the verbs
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
@@ -12,7 +16,7 @@ help: ## list the verbs
 run: $(VENV)/.ready weights ## set up and run the main job on the embedded engine (under two minutes)
 	$(BIN)/loadkit run
 
-test: $(VENV)/.ready-test weights lint ## set up and run every check and test
+test: $(VENV)/.ready-test weights debian lint ## set up and run every check and test
 	$(BIN)/pytest
 
 lint: $(VENV)/.ready-test ## style and types
@@ -27,6 +31,17 @@ setup: $(VENV)/.ready ## make the virtual environment only
 
 weights: $(VENV)/.ready
 	@$(BIN)/python -m loadkit.target.weights
+
+debian:
+	@missing=$$(for program in $(PROGRAMS); do PATH="$$PATH:/usr/sbin:/sbin" command -v $$program >/dev/null || echo $$program; done); \
+	if [ -z "$$missing" ]; then exit 0; fi; \
+	if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+		echo "installing for the tests: $(PACKAGES)"; \
+		apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $(PACKAGES) >/dev/null \
+			|| echo "could not install $(PACKAGES): tests that need" $$missing "are left out"; \
+	else \
+		echo "left out: tests that need" $$missing "(install $(PACKAGES), or run as root where apt is)"; \
+	fi
 
 clean: ## remove the virtual environment and caches; runs and weights stay
 	rm -rf $(VENV) .pytest_cache .ruff_cache .mypy_cache .hypothesis build *.egg-info

@@ -4,11 +4,14 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from loadkit.analysis.missing import missing
-from loadkit.analysis.reading import rows
+from loadkit.analysis.repeats import repeats, standing
+from loadkit.analysis.resumes import excused, resumes
 from loadkit.measure import slo
 from loadkit.measure.validity import exit_code
 from loadkit.record.names import Outcome
 
+# States of a visit that is over as it should be: done, or changed on purpose while the run went on.
+SETTLED = frozenset({"done", "ended", "dropped"})
 # Outcomes that say the target itself cannot be loaded, whatever the length of a prompt.
 UNREACHABLE = frozenset(
     {
@@ -31,8 +34,8 @@ def ending(
     """The exit code of the run (`loadkit.record.names.ExitCode`); None when the manifest is not there to tell.
 
     saturated: the load generator was unhealthy in some cell. damaged_lines: lines of the records that cannot be read;
-    with one of them, or with fewer measured records than the plan took, the run is not complete. A cell of nothing but
-    refusals is a finished measurement, unless the refusals say that the target cannot be loaded at all.
+    with one that no resume knew of, or with fewer measured records than the plan took, the run is not complete. A cell
+    of nothing but refusals is a finished measurement, unless they say that the target cannot be loaded at all.
     """
     if not manifest.get("ended_at"):
         return exit_code(incomplete=True) if manifest else None
@@ -41,7 +44,9 @@ def ending(
         target=_unreachable(cells),
         stopped=bool(manifest.get("stopped_by")),
         saturated=saturated,
-        incomplete=bool(damaged_lines or missing(manifest, cells)) or not _complete(manifest, cells),
+        incomplete=damaged_lines > excused(manifest)
+        or bool(missing(manifest, cells))
+        or not _complete(manifest, cells),
         slo_failed=any(item["met"] is False for item in objectives(manifest, cells)),
     )
 
@@ -80,16 +85,34 @@ def course(manifest: Mapping[str, Any], cells: Iterable[Mapping[str, Any]] = ())
     requests are `missing` in the records. None without a manifest."""
     if not manifest:
         return None
-    visits = rows(manifest, "visits")
+    visits = standing(manifest)
     return {
         "ended": bool(manifest.get("ended_at")),
         "stopped_by": _text(manifest.get("stopped_by")),
         "fault": _text(manifest.get("fault")),
-        "visits": len(visits),
-        "visits_done": sum(visit.get("state") == "done" for visit in visits),
+        "limit": _text(manifest.get("limit")),
+        "resumes": resumes(manifest),
+        "visits": sum(visit.get("state") != "dropped" for visit in visits),
+        "visits_done": sum(visit.get("state") in ("done", "ended") for visit in visits),
+        "changes": _changes(visits),
+        "repeated": repeats(manifest),
         "missing": missing(manifest, cells),
         "slo_readable": _slos(manifest) is not None,
     }
+
+
+def _changes(visits: Iterable[Mapping[str, Any]]) -> list[dict[str, str]]:
+    """What was changed of the plan while the run went on, once per cell: {cell, change, why}; change is added, ended
+    or dropped."""
+    found = {}
+    for visit in visits:
+        change, why = visit.get("state"), _text(visit.get("why"))
+        if change not in ("ended", "dropped"):
+            change = "added"
+        if why is not None:
+            cell = str(visit.get("cell"))
+            found[cell, change] = {"cell": cell, "change": change, "why": why}
+    return list(found.values())
 
 
 def _text(value: Any) -> str | None:
@@ -102,6 +125,9 @@ def _unreachable(cells: list[Mapping[str, Any]]) -> bool:
 
 
 def _complete(manifest: Mapping[str, Any], cells: list[Mapping[str, Any]]) -> bool:
-    visits = manifest.get("visits")
-    done = isinstance(visits, list) and all(isinstance(v, Mapping) and v.get("state") == "done" for v in visits)
+    planned = manifest.get("visits")
+    whole = isinstance(planned, list) and all(isinstance(visit, Mapping) for visit in planned)
+    done = whole and all(visit.get("state") in SETTLED for visit in standing(manifest))
+    if manifest.get("limit") and not planned:  # nothing else says that the users had more to do
+        return False
     return done and not manifest.get("fault") and all(cell["validity"]["status"] != "invalid" for cell in cells)

@@ -107,8 +107,8 @@ def _fits(points: list[dict[str, Any]]) -> dict[str, Any]:
     """Exponents and the straight line through two or more points of distinct length."""
     tokens = np.array([p["tokens"] for p in points], dtype=float)
     ttft = np.array([p["ttft_ms"] for p in points], dtype=float)
-    exponent, _, _, se = _line(np.log(tokens), np.log(ttft))
-    slope, intercept, r2, _ = _line(tokens, ttft)
+    exponent, _, _, se = line(np.log(tokens), np.log(ttft))
+    slope, intercept, r2, _ = line(tokens, ttft)
     steps = np.diff(np.log(ttft)) / np.diff(np.log(tokens))
     return {
         "exponent": exponent,
@@ -130,7 +130,7 @@ def _price(points: list[dict[str, Any]]) -> dict[str, Any]:
     if len(priced) < 2:
         return {}
     lowest = min(priced, key=lambda p: p["price_ms"])
-    exponent, *_ = _line(np.log([p["tokens"] for p in priced]), np.log([p["price_ms"] for p in priced]))
+    exponent, *_ = line(np.log([p["tokens"] for p in priced]), np.log([p["price_ms"] for p in priced]))
     return {
         "price_exponent": exponent,
         "price_first_ms": priced[0]["price_ms"],
@@ -139,7 +139,7 @@ def _price(points: list[dict[str, Any]]) -> dict[str, Any]:
     }
 
 
-def _line(x: np.ndarray, y: np.ndarray) -> tuple[float, float, float | None, float | None]:
+def line(x: np.ndarray, y: np.ndarray) -> tuple[float, float, float | None, float | None]:
     """Least squares y = intercept + slope x: slope, intercept, R2, standard error of the slope.
 
     R2 is None when y does not vary; the standard error is None for two points, which leave no residual.

@@ -9,12 +9,15 @@ None), `hub_lag` (a histogram on the wire), `cpu` (share of a core), `users_plan
 any of them.
 """
 
+from bisect import bisect_left, bisect_right
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from operator import itemgetter
 from typing import Any
 
+from loadkit.analysis.consistency import Consistency, think_s
 from loadkit.analysis.reading import names, number, numbers
-from loadkit.analysis.reading import rows as objects
+from loadkit.analysis.repeats import standing
 from loadkit.analysis.strata import Stratum
 from loadkit.analysis.window import clock_of, seconds_of
 from loadkit.measure.histogram import LAG_BOUNDS_S, Histogram
@@ -23,7 +26,7 @@ from loadkit.measure.validity import ORDER, Validity, cell_validity, client_heal
 from loadkit.record.names import Flag
 
 ROW_SECONDS = 1.0
-SUSPECT_FLAGS = (Flag.CLIENT_SATURATED, Flag.PREFIX_CACHE_HIT, Flag.PROMPT_TRUNCATED, Flag.THROTTLED)
+SUSPECT_FLAGS = (Flag.CLIENT_SATURATED, Flag.PREFIX_CACHE_HIT, Flag.PROMPT_TRUNCATED, Flag.THROTTLED, Flag.UNLOCKED)
 
 
 class Health:
@@ -31,42 +34,49 @@ class Health:
 
     def __init__(self, manifest: Mapping[str, Any], telemetry: Iterable[Mapping[str, Any]]) -> None:
         self.saturated = False  # a cell asked for so far was invalid because of the load generator
+        self._against_itself = Consistency(manifest)
         self._suspect_flags = _suspect_flags(manifest)
+        self._thinks = bool(think_s(manifest))
         self._judged: dict[str, list[Validity]] = defaultdict(list)
-        for visit in objects(manifest, "visits"):
+        for visit in standing(manifest):
             if verdict := _verdict(visit.get("validity")):
                 self._judged[str(visit.get("cell"))].append(verdict)
-        timed = ((seconds_of(row, "at_ms"), row) for row in telemetry)
-        self._rows = sorted(((at, row) for at, row in timed if at is not None), key=lambda pair: pair[0])
+        own = (row for row in telemetry if row.get("kind", "telemetry") == "telemetry")  # not of a server or a board
+        timed = [(at, row) for row in own if (at := seconds_of(row, "at_ms")) is not None]
         # Rows are cut where a visit opens and closes; a run without visits has rows of no cell, told apart by time.
-        self._named = any(row.get("cell") is not None for _, row in self._rows)
+        self._named = any(row.get("cell") is not None for _, row in timed)
+        self._rows: dict[tuple[str, str | None], list[tuple[float, Mapping[str, Any]]]] = defaultdict(list)
+        for at, row in sorted(timed, key=itemgetter(0)):
+            self._rows[clock_of(row, "at_ms"), self._place(row.get("cell"))].append((at, row))
 
     def of(self, stratum: Stratum, cell: Mapping[str, Any]) -> Validity:
         """The verdict on one cell of the summary, with every reason that was found."""
+        of_records = of_requests(cell, self._suspect_flags, thinks=self._thinks)
+        of_records += self._against_itself.of(stratum, cell)
         if judged := self._judged.get(cell["cell"]):
-            return worst(*judged, *of_requests(cell, self._suspect_flags))
+            return worst(*judged, *of_records)
         itl = (cell["itl_ms"] or cell["tpot_ms"] or {}).get("p50")
         rows = self._inside(stratum, ROW_SECONDS)
         if not rows:
-            return worst(_lag_bound(stratum, itl), *of_requests(cell, self._suspect_flags))
+            return worst(_lag_bound(stratum, itl), *of_records)
         workers = _by_worker(rows)
         health = [client_health(_lag_p99(mine), itl, _mean(mine, "cpu")) for mine in workers.values()]
         self.saturated |= any(verdict.status == "invalid" for verdict in health)
-        return worst(*health, *self._users(stratum), *of_requests(cell, self._suspect_flags))
+        return worst(*health, *self._users(stratum), *of_records)
+
+    def _place(self, cell: Any) -> str | None:
+        return str(cell) if self._named else None
 
     def _inside(self, stratum: Stratum, reach_s: float) -> list[Mapping[str, Any]]:
         """The rows inside the measured windows of the cell, or up to reach_s after them."""
-        spans = stratum.window.spans()
-        mine = [
-            (clock_of(row, "at_ms"), at, row)
-            for at, row in self._rows
-            if not self._named or row.get("cell") == f"{stratum.tier_tokens}x{stratum.concurrency}"
-        ]
-        return [
-            row
-            for clock, at, row in mine
-            if any(clock == own and start <= at <= end + reach_s for own, start, end in spans)
-        ]
+        cell = self._place(stratum.name)
+        found = {}
+        for clock, start, end in stratum.window.spans():
+            rows = self._rows.get((clock, cell), [])
+            first = bisect_left(rows, start, key=itemgetter(0))
+            last = bisect_right(rows, end + reach_s, key=itemgetter(0))
+            found.update({(clock, i): rows[i][1] for i in range(first, last)})
+        return list(found.values())
 
     def _users(self, stratum: Stratum) -> list[Validity]:
         """Planned against live users in the rows wholly inside the windows; a window too short for one says nothing."""
@@ -79,21 +89,37 @@ class Health:
         return verdicts
 
 
-def of_requests(cell: Mapping[str, Any], suspect_flags: Sequence[Flag] = SUSPECT_FLAGS) -> list[Validity]:
-    """What the requests of a cell say against it: flags, and other streams in flight than planned."""
+def of_requests(
+    cell: Mapping[str, Any], suspect_flags: Sequence[Flag] = SUSPECT_FLAGS, *, thinks: bool = False
+) -> list[Validity]:
+    """What the requests of a cell say against it: flags, and other streams in flight than planned.
+
+    thinks: streams pause between their requests, so that fewer of them may be in flight.
+    """
     found = [
         Validity("suspect", [f"{cell['flags'][flag.value]} of {cell['n']} requests carry {flag.value}"])
         for flag in suspect_flags
         if flag.value in cell["flags"]
     ]
     peak, planned = cell["peak_in_flight"], cell["concurrency"]
-    if peak is not None and peak < planned:
+    if peak is not None and peak < planned and cell["rate"] is None and not thinks:
         found.append(Validity("suspect", [f"at most {peak} streams were in flight where {planned} were planned"]))
     if peak is not None and peak > planned:
         found.append(Validity("suspect", [f"{peak} streams were in flight at once where {planned} were planned"]))
+    if (early := cell["implausible_ttft"]) and Flag.PREFIX_CACHE_HIT in suspect_flags:
+        found.append(Validity("suspect", [_sooner(early, cell["ok"])]))
     if Flag.MODEL_DRIFT in cell["cell_flags"]:
         found.append(Validity("suspect", ["the answers name more than one model or fingerprint in this run"]))
     return found
+
+
+def _sooner(early: Mapping[str, Any], answers: int) -> str:
+    """What is said of answers that `analysis.plausible` found."""
+    return (
+        f"{early['count']} of {answers} answers came sooner than a prompt of this length allows "
+        f"({early['fastest_ms']:.3g} ms where the rest of the run gives {early['floor_ms']:.3g} ms), "
+        "as from a prefix cache"
+    )
 
 
 def _lag_bound(stratum: Stratum, itl_ms: float | None) -> Validity:

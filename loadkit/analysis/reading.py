@@ -7,12 +7,13 @@ from typing import Any
 import numpy as np
 
 _LARGEST = 1e15  # beyond it a value is damage, and sums of it would overflow
+_NUMBERS = (int, float)  # by type: true is no number
 
 
 def number(row: Mapping[str, Any], name: str) -> float | None:
     """The number under the name; None when it is absent or is anything else (text, true, NaN, absurdly large)."""
-    value = row.get(name)
-    return value if _is_number(value) else None
+    value: Any = row.get(name)
+    return value if type(value) in _NUMBERS and -_LARGEST < value < _LARGEST else None
 
 
 def numbers(row: Mapping[str, Any], name: str) -> array:
@@ -22,7 +23,7 @@ def numbers(row: Mapping[str, Any], name: str) -> array:
         found = array("d", value if isinstance(value, list) else [])
     except (TypeError, OverflowError):
         return array("d")
-    return found if (np.abs(np.array(found)) < _LARGEST).all() else array("d")
+    return found if not found or np.abs(np.frombuffer(found)).max() < _LARGEST else array("d")
 
 
 def names(row: Mapping[str, Any], name: str) -> list[str]:
@@ -40,7 +41,3 @@ def rows(row: Mapping[str, Any], name: str) -> list[Mapping[str, Any]]:
 def attempts(row: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     """The attempts of a request, first to last; empty when they were not recorded."""
     return rows(row, "attempts")
-
-
-def _is_number(value: Any) -> bool:
-    return type(value) in (int, float) and -_LARGEST < value < _LARGEST

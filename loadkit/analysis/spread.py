@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from loadkit.measure.quantile import LEVELS
+from loadkit.measure.quantile import LEVELS, is_low_n
 
 FAILED = "failed"  # the name of a failure-inflated percentile that falls on a request without an answer
 
@@ -27,6 +27,8 @@ def nearest_rank(ordered: np.ndarray, q: float) -> float:
 def spread(values: Sequence[float]) -> dict[str, Any] | None:
     """mean, p50, p90, p95, p99, min, max, n and ci (90 % interval of the median) in the unit of the values.
 
+    `low_n`: fewer than 100 values, so that p99 is the largest of them.
+
     None without values: absent is null, never 0.
     """
     if len(values) == 0:
@@ -38,11 +40,12 @@ def spread(values: Sequence[float]) -> dict[str, Any] | None:
         "min": float(ordered[0]),
         "max": float(ordered[-1]),
         "n": len(ordered),
+        "low_n": is_low_n(len(ordered)),
         "ci": median_interval(ordered),
     }
 
 
-def median(values: Sequence[float]) -> float | None:
+def median(values: Sequence[float] | np.ndarray) -> float | None:
     """The nearest-rank median, None without values."""
     return nearest_rank(np.sort(np.asarray(values, dtype=float)), 0.5) if len(values) else None
 

@@ -14,11 +14,15 @@ import numpy as np
 
 from loadkit.analysis.reading import attempts, names, number, numbers
 from loadkit.analysis.spread import median, spread, with_failures
+from loadkit.analysis.stability import SLOWING, Stability
 from loadkit.analysis.window import Window
+from loadkit.measure.load import Load
+from loadkit.plan.ladder import Cell
 from loadkit.record.names import Flag, Outcome, Phase
 
-DISTRIBUTIONS = ("ttft_ms", "ttft_content_ms", "tpot_ms", "e2e_ms")
+DISTRIBUTIONS = ("ttft_ms", "ttft_content_ms", "ttft_sched_ms", "tpot_ms", "e2e_ms")
 MEDIANS = ("prefill_tokens_per_s", "decode_tokens_per_s", "unit_price_ms")
+COUNTED_BY_SERVER = "usage"
 WITHHOLDS_ITL = (Flag.BURSTY.value, Flag.TOKENS_PER_EVENT_GT_1.value)
 LOW_N = 100
 MIN_ROUNDS = 3
@@ -28,13 +32,14 @@ _KNOWN = frozenset(outcome.value for outcome in Outcome)
 
 
 def strata(records: Iterable[Mapping[str, Any]]) -> list["Stratum"]:
-    """The records as cells, ascending by tier and then concurrency. One pass; requests of no cell are left out."""
-    cells: dict[tuple[int, int], Stratum] = {}
+    """The records as cells, ascending by tier, then concurrency, then the rate of an open loop. One pass; requests of
+    no cell are left out."""
+    cells: dict[tuple[int, int, float], Stratum] = {}
     for record in records:
         tier, concurrency = number(record, "tier_tokens"), number(record, "concurrency")
         if tier is None or concurrency is None:
             continue
-        key = (int(tier), int(concurrency))
+        key = (int(tier), int(concurrency), number(record, "rate") or 0.0)
         if key not in cells:
             cells[key] = Stratum(*key)
         cells[key].add(record)
@@ -44,9 +49,13 @@ def strata(records: Iterable[Mapping[str, Any]]) -> list["Stratum"]:
 class Stratum:
     """The requests of one cell: add every record, then `summary()`."""
 
-    def __init__(self, tier_tokens: int, concurrency: int) -> None:
+    def __init__(self, tier_tokens: int, concurrency: int, rate: float = 0.0) -> None:
+        """`rate`: requests/s of an open loop, 0 in a closed one."""
         self.tier_tokens = tier_tokens
         self.concurrency = concurrency
+        self.rate = rate or None
+        self.load = Load()
+        self.arrivals: Mapping[str, Any] | None = None  # counts of the schedule, where the manifest has them
         self.n = 0
         self.ok = 0
         self.window = Window()
@@ -54,13 +63,17 @@ class Stratum:
         self.first_outcomes: Counter[str] = Counter()
         self.retried = 0
         self.flags: Counter[str] = Counter()
-        self.rounds: set[int] = set()
+        self.rounds: dict[int, array] = {}  # TTFT (ms) of the answers of each round
         self.models: set[tuple[str | None, str | None]] = set()
         self.hub_lag = array("d")
         self.values = {name: array("d") for name in (*DISTRIBUTIONS, *MEDIANS, "prompt_tokens", "output_tokens")}
         self.shares = array("d")
         self.per_1k = array("d")
+        self.prefilled = array("d")  # prompt tokens computed: those of the unit price
+        self.off_target = array("d")  # prompt tokens by usage / tokens the prompt was built for
+        self.events_per_read = array("d")
         self.itl = array("d")
+        self.stability = Stability()
         self.tokens_out = 0.0
         self.tokens_in = 0.0
 
@@ -76,8 +89,11 @@ class Stratum:
         self.outcomes[outcome] += 1
         self.first_outcomes[outcome_of(tries[0]) if tries else outcome] += 1
         self.retried += len(tries) > 1
-        self.flags.update(names(record, "flags"))
+        if flags := names(record, "flags"):
+            self.flags.update(flags)
         _append(self.hub_lag, number(record, "hub_lag_max_ms"))
+        if self.rate is not None:
+            self.load.add(record)
         if outcome == Outcome.OK:
             self._add_answer(record)
 
@@ -89,24 +105,44 @@ class Stratum:
         ttft, e2e, prompt = (number(record, name) for name in ("ttft_ms", "e2e_ms", "prompt_tokens"))
         if ttft is not None and e2e:
             self.shares.append(ttft / e2e)
-        if ttft is not None and prompt:
-            self.per_1k.append(1000 * ttft / prompt)
         self.tokens_in += prompt or 0
         self.tokens_out += number(record, "output_tokens") or 0
+        if prompt:
+            self._add_prompt(record, prompt, ttft)
         self._add_gaps(record)
         if turn := number(record, "round"):
-            self.rounds.add(int(turn))
+            _append(self.rounds.setdefault(int(turn), array("d")), ttft)
         self.models.add((_text(record, "response_model"), _text(record, "fingerprint")))
+
+    def _add_prompt(self, record: Mapping[str, Any], prompt: float, ttft: float | None) -> None:
+        """Take what is known of the prompt's length: against the length asked for, and against the time it took."""
+        target = number(record, "target_tokens")
+        if target and record.get("prompt_tokens_source") == COUNTED_BY_SERVER:
+            self.off_target.append(prompt / target)
+        if ttft is None:
+            return
+        self.per_1k.append(1000 * ttft / prompt)
+        computed = prompt - (number(record, "bos_tokens") or 0) - (number(record, "cached_tokens") or 0)
+        if computed > 0:
+            self.prefilled.append(computed)
 
     def _add_gaps(self, record: Mapping[str, Any]) -> None:
         """Gaps between token events; an event of k tokens after a gap g counts as k gaps of g / k."""
         gaps, tokens = numbers(record, "itl_ms"), numbers(record, "event_tokens")
+        self.stability.add(gaps, tokens)
+        if reads := record.get("event_read"):
+            _append(self.events_per_read, _per_distinct(reads))
         if len(tokens) != len(gaps) + 1 or max(tokens, default=1) <= 1:
             self.itl.extend(gaps)
             return
         for gap, k in zip(gaps, tokens[1:], strict=True):
             parts = max(int(k), 1)
             self.itl.extend([gap / parts] * parts)
+
+    @property
+    def name(self) -> str:
+        """What records, manifest and telemetry call the cell."""
+        return Cell(self.tier_tokens, self.concurrency, rate=self.rate).id
 
     def answered_rounds(self) -> int:
         """Rounds with an answer; where a visit holds all rounds together, the whole turns of its streams."""
@@ -115,11 +151,14 @@ class Stratum:
     def summary(self) -> dict[str, Any]:
         """The cell of summary.json without its validity. Absent is None; times are ms."""
         withheld = [flag for flag in WITHHOLDS_ITL if self.flags[flag]]
+        stability = self.stability.summary(bursty=bool(self.flags[Flag.BURSTY]))
         failed = sum(n for outcome, n in self.outcomes.items() if outcome not in NOT_THE_SERVERS)
         return {
-            "cell": f"{self.tier_tokens}x{self.concurrency}",
+            "cell": self.name,
             "tier_tokens": self.tier_tokens,
             "concurrency": self.concurrency,
+            "rate": self.rate,
+            "arrivals": None if self.rate is None else self.load.summary(self.arrivals),
             "rounds": self.answered_rounds(),
             "n": self.n,
             "ok": self.ok,
@@ -127,12 +166,15 @@ class Stratum:
             "first_attempt_outcomes": dict(sorted(self.first_outcomes.items())),
             "retried": self.retried,
             "flags": dict(sorted(self.flags.items())),
-            "cell_flags": self._cell_flags(),
+            "cell_flags": self._cell_flags(stability["verdict"]),
             "prompt_tokens": _extent(self.values["prompt_tokens"]),
+            "prefilled_tokens": median(self.prefilled),
             "output_tokens": _extent(self.values["output_tokens"]),
             **{name: spread(self.values[name]) for name in DISTRIBUTIONS},
             "itl_ms": None if withheld else spread(self.itl),
             "itl_withheld": withheld,
+            **self._by_round(),
+            "stability": stability,
             "ttft_ms_with_failures": with_failures(self.values["ttft_ms"], failed),
             "e2e_ms_with_failures": with_failures(self.values["e2e_ms"], failed),
             **{name: median(self.values[name]) for name in MEDIANS},
@@ -140,15 +182,27 @@ class Stratum:
             "prefill_share": median(self.shares),
             **self._throughput(),
             "peak_in_flight": self.window.peak(),
+            "mean_in_flight": self.window.mean(),
+            "events_per_read": median(self.events_per_read),
         }
 
-    def _cell_flags(self) -> list[str]:
+    def _by_round(self) -> dict[str, Any]:
+        """The median TTFT (ms) of each round in order, and how far the rounds lie apart."""
+        medians = [middle for _, values in sorted(self.rounds.items()) if (middle := median(values)) is not None]
+        if not medians:
+            return {"rounds_ttft_ms": [], "ttft_ms_of_rounds": None}
+        apart = {"median": median(medians), "min": min(medians), "max": max(medians), "n": len(medians)}
+        return {"rounds_ttft_ms": medians, "ttft_ms_of_rounds": apart}
+
+    def _cell_flags(self, pace: str | None) -> list[str]:
         """What a reader must know of the cell as a whole."""
         found = []
-        if self.answered_rounds() < MIN_ROUNDS:
+        if self.rate is None and self.answered_rounds() < MIN_ROUNDS:
             found.append(Flag.TOO_FEW_ROUNDS.value)
         if self.ok < LOW_N:
             found.append(Flag.LOW_N.value)
+        if pace == SLOWING:
+            found.append(Flag.DECODE_DROP.value)
         return found
 
     def _throughput(self) -> dict[str, float | None]:
@@ -173,6 +227,14 @@ def outcome_of(row: Mapping[str, Any]) -> str:
 def _text(row: Mapping[str, Any], name: str) -> str | None:
     value = row.get(name)
     return value if isinstance(value, str) else None
+
+
+def _per_distinct(reads: Any) -> float | None:
+    """How many entries a list has for each distinct one; None for what is no list of plain values."""
+    try:
+        return len(reads) / len(set(reads)) if isinstance(reads, list) else None
+    except TypeError:
+        return None
 
 
 def _append(values: array, value: float | None) -> None:

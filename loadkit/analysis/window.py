@@ -21,7 +21,8 @@ WALL = "wall"  # the clock of rows that have no monotonic time
 # A stream that follows another one on the same caller may seem to overlap it by the resolution of the wall clock.
 _TOUCH_S = 0.001
 
-_ENDS = ("done_ms", "last_token_ms", "usage_ms", "finish_ms", "ttft_ms", "first_byte_ms", "headers_ms", "sent_ms")
+# Where the end of the stream is not known, the last of these is the end.
+_ENDS = ("last_token_ms", "usage_ms", "finish_ms", "ttft_ms", "first_byte_ms", "headers_ms", "sent_ms")
 
 
 class Window:
@@ -53,6 +54,23 @@ class Window:
         """Most streams in flight at once inside the measured windows, warm-up and drain requests included."""
         return max((sum(_peak(*arrays) for _, arrays in visit) for visit in self._measured()), default=None)
 
+    def mean(self) -> float | None:
+        """Mean streams in flight over the measured windows, warm-up and drain requests included.
+
+        By Little's law this is requests per second times their mean time in flight. Windows of zero length are none.
+        """
+        held = total = 0.0
+        for visit in self._measured():
+            length, streams = 0.0, 0.0
+            for _, (starts, ends, inside) in visit:
+                first, last = starts[inside].min(), ends[inside].max()
+                if last > first:
+                    own = np.clip(ends, first, last) - np.clip(starts, first, last)
+                    streams += float(own.sum() / (last - first))
+                    length = max(length, float(last - first))
+            held, total = held + streams * length, total + length
+        return held / total if total else None
+
     def _spans(self) -> list[list[tuple[str, float, float]]]:
         return [
             [(clock, float(s[i].min()), float(e[i].max())) for clock, (s, e, i) in visit] for visit in self._measured()
@@ -82,13 +100,15 @@ def interval(record: Mapping[str, Any]) -> tuple[float, float] | None:
     sent = seconds_of(record, "start_ms")
     if sent is None:
         return None
-    marks = [mark for name in _ENDS if (mark := number(record, name)) is not None]
+    end = number(record, "done_ms")
+    if end is None or end <= 0:  # a damaged mark before its own start ends nothing
+        end = max((mark for name in _ENDS if (mark := number(record, name)) is not None and mark > 0), default=0.0)
     first, answering = number(record, "ttft_first_attempt_ms"), number(record, "ttft_ms")
     if first is not None and answering is not None:
         before = first - answering
     else:
         before = number(record, "retry_wait_ms") or 0.0
-    return sent - before / 1000, sent + max(marks, default=0.0) / 1000
+    return sent - max(before, 0.0) / 1000, sent + end / 1000
 
 
 def clock_of(row: Mapping[str, Any], name: str) -> str:

@@ -95,7 +95,9 @@ class Caller:
     """One user: a transport and the rules of the run. `run` is not reentrant, one user has one request at a time.
 
     `on_record` is called once for every request, also for one that is stopped by an exception such as GreenletExit.
-    `sleep` waits between attempts, `rest` lets other streams be read before a request is built.
+    `on_first` is told the outcome of its first attempt as soon as that has ended. `sleep` waits between attempts; where
+    it returns true there is no point in another one, and the request ends as it stands. `rest` lets other streams be
+    read before a request is built.
     """
 
     ask: Ask
@@ -103,7 +105,7 @@ class Caller:
     budget: RetryBudget
     rng: random.Random
     policy: RetryPolicy = field(default_factory=RetryPolicy)
-    sleep: Callable[[float], None] = sleep_s
+    sleep: Callable[[float], bool | None] = sleep_s
     rest: Callable[[], None] = rest
     clock: ClockNs = time.perf_counter_ns
     wall: Callable[[], datetime] = utc_now
@@ -111,6 +113,7 @@ class Caller:
     probe: LagProbe | None = None
     redactor: Redactor | None = None
     on_record: Callable[[Record], None] | None = None
+    on_first: Callable[[str | None], None] | None = None
     url: str = field(init=False)
     _bodies: dict[int, tuple[bytes, bytes]] = field(init=False, repr=False, default_factory=dict)
     _redacted: dict[str, str] = field(init=False, repr=False, default_factory=dict)
@@ -197,9 +200,12 @@ class _Request:
             wait_s = self._next_wait_s(number, failure)
             if wait_s is None:
                 return
+            before = self.record.retry_wait_ms
             self._attempts[-1]["wait_ms"] = wait_s * 1e3
             self.record.retry_wait_ms = sum(attempt["wait_ms"] for attempt in self._attempts)
-            caller.sleep(wait_s)
+            if caller.sleep(wait_s):
+                self._attempts[-1]["wait_ms"], self.record.retry_wait_ms = None, before
+                return
 
     def abort(self, exc: BaseException) -> None:
         """Fill the record of a request that an exception ended, wherever it was."""
@@ -220,7 +226,7 @@ class _Request:
         wire = WireRequest("POST", self._caller.url, self._headers(), (head, *self._prompt.content, tail))
         self._input_bytes = wire.body_bytes
         self._build_ms = timing.ms(started, clock())
-        self.record = self._blank()
+        self._tell_prompt(self.record)
         return wire
 
     def _headers(self) -> tuple[tuple[str, str], ...]:
@@ -233,15 +239,22 @@ class _Request:
 
     def _blank(self) -> Record:
         """A record of what is known before an attempt."""
-        ask, prompt = self._caller.ask, self._prompt
+        ask = self._caller.ask
         record = Record(**self._call.labels)
         for name, text in self._caller.named.items():
             setattr(record, name, text)
         record.protocol = self._protocol.name
         record.transport, record.target = self._caller.transport.name, ask.target
         record.auth, record.proxied = ask.endpoint.auth, self._caller.transport.proxied
-        record.max_tokens, record.input_bytes, record.build_ms = self._max_tokens, self._input_bytes, self._build_ms
+        record.max_tokens = self._max_tokens
         record.attempts = self._attempts
+        self._tell_prompt(record)
+        return record
+
+    def _tell_prompt(self, record: Record) -> None:
+        """What is known once the prompt is built."""
+        prompt = self._prompt
+        record.input_bytes, record.build_ms = self._input_bytes, self._build_ms
         if prompt is not None:
             record.input_chars, record.prompt_sha256 = prompt.chars, prompt.sha256
             if record.target_tokens is None:
@@ -249,7 +262,6 @@ class _Request:
             if prompt.tokens is not None:  # until the answer states its own
                 record.prompt_tokens = prompt.tokens
                 record.prompt_tokens_source = "tokenizer" if prompt.exact else "estimate"
-        return record
 
     def _at_t0(self) -> None:
         self._timestamp = self._caller.wall().isoformat(timespec="milliseconds")
@@ -267,7 +279,9 @@ class _Request:
         t0 = marks.started if marks.t0 is None else marks.t0
         if self._first_ns is None:
             self._first_ns = t0
-        record = self.record = self._blank()
+        if self._attempts:
+            self.record = self._blank()
+        record = self.record
         self._before_fill(record, attempt, t0)
         failure = fill(
             record,
@@ -289,6 +303,8 @@ class _Request:
                 "wait_ms": None,
             }
         )
+        if caller.on_first is not None and len(self._attempts) == 1:
+            caller.on_first(record.outcome)
         return failure
 
     def _before_fill(self, record: Record, attempt: Attempt, t0: int) -> None:

@@ -42,6 +42,7 @@ class RetryPolicy:
     base_s: float = 4.0
     cap_s: float = 60.0
     connect_faults: bool = False
+    lengthens: bool = True  # after a 429; False where concurrency can still be lowered, which comes first
 
 
 NO_RETRY = RetryPolicy(max_attempts=1)
@@ -100,5 +101,6 @@ def next_wait_s(
     if not budget.take():
         return None
     if stated is None:
-        return backoff_s(policy, attempt, rng)
+        short = ending.outcome is Outcome.RATE_LIMITED and not policy.lengthens
+        return backoff_s(policy, 1 if short else attempt, rng)
     return stated * (1 + 0.1 * rng.random())

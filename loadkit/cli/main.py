@@ -12,14 +12,20 @@ from loadkit.plan.shown import shown
 from loadkit.record.errors import FolderError
 from loadkit.record.names import ExitCode
 
-# verb -> one line of help; its module has add_arguments(parser) and main(args) -> exit code. What a verb raises of
-# ConfigError, FolderError and TargetError becomes one line and an exit code here.
+# verb -> one line of help; its module, named with _ for -, has add_arguments(parser) and main(args) -> exit code. What
+# a verb raises of ConfigError, FolderError and TargetError becomes one line and an exit code here.
 VERBS = {
     "run": "run a ladder of context lengths and concurrencies against a target",
     "check": "find out whether a target answers, before loading it",
     "curl": "print the curl command of a request, without its key",
     "endpoints": "list the endpoints there are, or import other tools' files",
+    "backfill": "bring a finished run into Prometheus, so that Grafana shows it",
+    "merge": "complete a run whose master died from the spools of its workers",
+    "knee": "find where TTFT bends over length and over concurrency, in a run or in a CSV file",
     "report": "print and write the report of a run folder again",
+    "analyze": "recompute every number from a records file, ours or another tool's, and explain it",
+    "diff": "compare two runs that differ in one thing",
+    "compare-definitions": "print a run as eight other tools would, and why they differ",
     "explain": "print the causes of an outcome or a flag, in checking order",
     "engine": "serve the NumPy engine",
     "selftest": "find out how wrong the client itself is at a load",
@@ -41,14 +47,19 @@ class Parser(argparse.ArgumentParser):
 
 def parser_of(verb: str) -> argparse.ArgumentParser:
     """The parser of one verb."""
-    module = importlib.import_module(f"loadkit.cli.{verb}")
+    module = _module(verb)
     parser = Parser(prog=f"loadkit {verb}", description=module.__doc__)
     module.add_arguments(parser)
     return parser
 
 
+def _module(verb: str) -> Any:
+    return importlib.import_module(f"loadkit.cli.{verb.replace('-', '_')}")
+
+
 def _overview() -> str:
-    rows = "\n".join(f"  {verb:<10}{text}" for verb, text in VERBS.items())
+    width = max(map(len, VERBS)) + 2
+    rows = "\n".join(f"  {verb:<{width}}{text}" for verb, text in VERBS.items())
     return f"usage: loadkit VERB [options]\n\n{rows}\n\n`loadkit VERB --help` lists the options of a verb.\n"
 
 
@@ -91,7 +102,7 @@ def _verb(name: str, words: list[str]) -> int:
     if name not in VERBS:
         raise ConfigError(f"no verb {name[:40]!r}; there are: {', '.join(VERBS)}")
     arguments = parser_of(name).parse_args(words)
-    return importlib.import_module(f"loadkit.cli.{name}").main(arguments)
+    return _module(name).main(arguments)
 
 
 def _failed(message: str, code: int) -> int:

@@ -1,4 +1,4 @@
-"""Print the report of a run folder again and write summary.json, summary.csv and report.md from its records."""
+"""Print the report of a run folder again and write summary.json, summary.csv, report.md and report.html."""
 
 import argparse
 from pathlib import Path

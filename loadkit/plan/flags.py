@@ -31,6 +31,7 @@ _VALUES: tuple[tuple[tuple[str, ...], str, str], ...] = (
     (("--tiers", "--lengths"), "LIST", "prompt lengths in server-counted tokens, such as 4K,32K"),
     (("--concurrency",), "LIST", "streams in flight, such as 1,2,4"),
     (("--rounds",), "N", "measured requests per stream and cell; default 3"),
+    (("--refine",), "N", "add up to N tiers at concurrency 1 where they narrow the knee most; default 0"),
     (("--warmup",), "N", "warm-up requests per cell, at least one per stream; default 1, on boards 3"),
     (("--max-tokens",), "N", "output tokens asked for; default 128, on the embedded engine 16"),
     (("--temperature",), "T", "sampling temperature; default 0"),
@@ -39,7 +40,15 @@ _VALUES: tuple[tuple[tuple[str, ...], str, str], ...] = (
     (("--shared-prefix",), "F", "fraction of each prompt that all have in common, to measure prefix caches; default 0"),
     (("--prompts",), "FILE", "public prompts to send instead, JSON or JSONL; needs --prompts-are-public"),
     (("--seed",), "N", "same seed, same prompt bytes; default: a fresh one, kept in the manifest"),
-    (("--rate",), "R", "open loop: requests per second; default: closed loop"),
+    (("--rate",), "LIST", "open loop: requests arrive so many a second, such as 2.5 or 1,2,4; default: closed loop"),
+    (("--arrivals",), "KIND", "how they arrive: poisson or constant; default poisson"),
+    (("--max-in-flight",), "N", "most streams of an open loop; arrivals beyond are dropped and counted; default 128"),
+    (("--duration",), "TIME", "measure each cell for so long, such as 20m, instead of --rounds"),
+    (("--think",), "TIME", "pause between two requests of a stream, such as 500ms, or drawn from 0.2s..1s; default 0"),
+    (("--budget-tokens",), "N", "stop before prompt and output tokens of the run exceed N"),
+    (("--budget-cost",), "X", "stop before its cost by the endpoint's prices exceeds X"),
+    (("--max-duration",), "TIME", "stop after so long, such as 10m; --resume goes on"),
+    (("--resume",), "RUN", "go on with the run of this folder: its finished visits are kept, others repeated"),
     (("--slo",), "TEXT", "objectives such as ttft=2s,itl=50ms,error_rate=1%%"),
     (("--out",), "DIR", "folder that run folders go into; default runs"),
     (("--connect-timeout",), "S", "seconds to connect; default 10"),
@@ -47,13 +56,18 @@ _VALUES: tuple[tuple[tuple[str, ...], str, str], ...] = (
     (("--read-timeout",), "S", "seconds of silence after that; default 600"),
     (("--extra-body",), "JSON", "further fields of the request body, as a JSON object"),
     (("--weights",), "PATH", "weights of the embedded engine"),
+    (("--metrics-port",), "PORT", "of the live metrics, or ADDRESS:PORT; default 127.0.0.1:9646, then the next free"),
 )
 _SWITCHES: tuple[tuple[str, str], ...] = (
     ("--ignore-eos", "generate max-tokens tokens where the server can be told to"),
+    ("--rate-search", "add rates until the highest one that holds (objectives of --slo too) is known to 5 %%"),
+    ("--full-grid", "measure every cell, also beyond the knee over concurrency and above a rate limit"),
+    ("--quiet", "print only the verdict, the run folder and errors"),
     ("--dry-run", "print the plan and stop"),
     ("--yes", "do not ask before a plan of more than 1M tokens"),
     ("--no-check", "do not check the endpoint before the run"),
     ("--no-retry", "send every request once"),
+    ("--no-metrics", "serve no live metrics"),
     ("--no-proxy", "ignore HTTP_PROXY, HTTPS_PROXY and ALL_PROXY"),
     ("--prompts-are-public", "the texts of --prompts hold nothing private: they are sent to the endpoint"),
 )
@@ -70,6 +84,11 @@ def add_options(parser: Parser, *, positional_url: bool = False) -> None:
     )
     for flag, text in _SWITCHES:
         parser.add_argument(flag, dest=_dest(flag), action="store_true", help=text)
+
+
+def option_names() -> tuple[str, ...]:
+    """Every option by its name, without the dashes."""
+    return tuple(flag.lstrip("-") for flag in (*(flags[0] for flags, *_ in _VALUES), *dict(_SWITCHES), "--header"))
 
 
 def _dest(flag: str) -> str:

@@ -15,17 +15,21 @@ ENGINE_TIERS = (128, 256, 512, 1024, 1536, 2048)
 URL_TIERS = (128, K, 4 * K)
 URL_CONCURRENCY = (1, 2, 4)
 EDGE_TIERS = (128, 512, 1024)
+RATE_TIERS = {"engine": (512,), "board": (512,)}  # of an open loop; elsewhere 1K
 LONG_TIERS = (4 * K, 32 * K, 128 * K, 512 * K, M)
 
 
 @dataclass(frozen=True, slots=True)
 class Cell:
     """One point of the map. `tier_tokens` is its name on the axis; `target_tokens` is what prompts are built for,
-    less than the tier only where the tier stands at the window. Both are server-counted prompt tokens."""
+    less than the tier only where the tier stands at the window. Both are server-counted prompt tokens.
+
+    With a `rate` (requests/s) it is a cell of an open loop, and `concurrency` the most streams it may use."""
 
     tier_tokens: int
     concurrency: int
     target_tokens: int = 0  # 0 = the tier itself
+    rate: float | None = None
 
     def __post_init__(self) -> None:
         if not self.target_tokens:
@@ -33,18 +37,22 @@ class Cell:
 
     @property
     def id(self) -> str:
-        """'4096x2': what records and folders call the cell."""
-        return f"{self.tier_tokens}x{self.concurrency}"
+        """'4096x2', or '4096@2.5rps' in an open loop: what records and folders call the cell."""
+        return f"{self.tier_tokens}" + (f"x{self.concurrency}" if self.rate is None else f"@{self.rate:.6g}rps")
 
 
 @dataclass(frozen=True, slots=True)
 class Visit:
-    """One cell once, the unit of resume. `round` is 0 where all rounds are run together; `first` means warm-up."""
+    """One cell once, the unit of resume. `round` is 0 where all rounds are run together; `first` means warm-up.
+
+    `attempt` counts the earlier tries of it; a repeat has an index and prompts of its own.
+    """
 
     index: int
     cell: Cell
     round: int
     first: bool
+    attempt: int = 0
 
 
 class Requests(NamedTuple):
@@ -98,7 +106,6 @@ class Plan:
     temperature: float = 0.0
     ignore_eos: bool = False
     retry: bool = True
-    rate: float | None = None  # requests/s of an open loop; None = closed loop
     slo: str = ""
     timeouts: Timeouts = field(default_factory=Timeouts)
     headers: dict[str, str] = field(default_factory=dict)
@@ -108,18 +115,38 @@ class Plan:
     shared_prefix: float = 0.0  # fraction of every prompt that is the same, to measure prefix caches
     tokenizer: str | None = None  # file or folder; None = the server's own count, else an estimate
     prompts: str | None = None  # file of public prompts; None = prompts made from the filler
+    refine: int = 0  # the most tiers that may be added at concurrency 1 to narrow the knee
+    full_grid: bool = False  # no cell is left out because it lies beyond a knee or a rate limit
+    duration_s: float | None = None  # a cell is measured for so long, whatever came, and not for a number of rounds
+    think_s: tuple[float, float] = (0.0, 0.0)  # pause between two requests of a stream, drawn from this range
+    budget_tokens: int | None = None  # prompt and output tokens of the whole run, resumed or not
+    budget_cost: float | None = None  # the same in the endpoint's currency
+    max_duration_s: float | None = None  # of one start of the run
+    arrivals: str = "poisson"  # how the requests of an open loop come, of plan.arrivals.KINDS
+    rate_search: bool = False  # rates are added until the highest one that holds is known to a few percent
+
+    @property
+    def soak(self) -> bool:
+        """Whether streams go on until a time is over; `rounds` is then the least and not what is measured."""
+        return self.duration_s is not None and not self.open_loop
+
+    @property
+    def open_loop(self) -> bool:
+        """Whether requests come by a schedule, whatever the streams do."""
+        return any(cell.rate is not None for cell in self.cells)
 
     def visits(self) -> tuple[Visit, ...]:
         """Concurrency 1 once per round, tiers shuffled inside the round by the seed, so that a drift of the server
-        does not fall on one tier; then each higher concurrency once, ascending, all rounds together."""
-        single = [cell for cell in self.cells if cell.concurrency == 1]
+        does not fall on one tier; then each higher concurrency once, ascending, all rounds together; then every rate
+        of an open loop once, ascending."""
+        single = [cell for cell in self.cells if cell.concurrency == 1 and cell.rate is None]
         order: list[tuple[Cell, int]] = []
         for number in range(1, self.rounds + 1):
             shuffled = list(single)
             random.Random(f"{self.seed}/{number}").shuffle(shuffled)
             order += [(cell, number) for cell in shuffled]
-        together = [cell for cell in self.cells if cell.concurrency > 1]
-        order += [(cell, 0) for cell in sorted(together, key=lambda c: (c.concurrency, c.tier_tokens))]
+        together = [cell for cell in self.cells if cell not in single]
+        order += [(c, 0) for c in sorted(together, key=lambda c: (c.rate or 0, c.concurrency, c.tier_tokens))]
         return tuple(Visit(i, cell, number, first=number <= 1) for i, (cell, number) in enumerate(order))
 
     def rounds_of(self, visit: Visit) -> tuple[int, ...]:
@@ -127,8 +154,17 @@ class Plan:
         return (visit.round,) if visit.round else tuple(range(1, self.rounds + 1))
 
     def warmup_of(self, visit: Visit) -> int:
-        """Warm-up requests of a visit: every stream has had one before anything is measured."""
-        return max(self.warmup, visit.cell.concurrency) if visit.first else 0
+        """Warm-up requests of a visit: every stream has had one before anything is measured, but for an open loop,
+        which may never use most of them."""
+        return self.warmup_requests(visit.cell) if visit.first else 0
+
+    def warmup_requests(self, cell: Cell) -> int:
+        """Warm-up requests of a cell on its first visit."""
+        return max(self.warmup, cell.concurrency) if cell.rate is None else self.warmup
+
+    def measured_of(self, cell: Cell) -> int:
+        """Measured requests of a cell; of an open loop, as many as are expected to arrive."""
+        return self.rounds * cell.concurrency if cell.rate is None else round(cell.rate * (self.duration_s or 0))
 
     def warmup_tokens(self, cell: Cell) -> int:
         """Prompt tokens of a warm-up request of the cell."""
@@ -137,18 +173,23 @@ class Plan:
     def requests(self) -> Requests:
         """How many requests the whole plan takes."""
         return Requests(
-            measured=sum(self.rounds * cell.concurrency for cell in self.cells),
-            warmup=sum(max(self.warmup, cell.concurrency) for cell in self.cells),
-            drain=sum(cell.concurrency - 1 for cell in self.cells),
+            measured=sum(map(self.measured_of, self.cells)),
+            warmup=sum(map(self.warmup_requests, self.cells)),
+            drain=sum(cell.concurrency - 1 for cell in self.cells if cell.rate is None),
         )
 
     def tokens(self) -> Tokens:
         """How many tokens they take; every request is counted with its full max_tokens."""
         prompt = 0
         for cell in self.cells:
-            full = self.rounds * cell.concurrency + cell.concurrency - 1
-            prompt += full * cell.target_tokens + max(self.warmup, cell.concurrency) * self.warmup_tokens(cell)
+            full = self.measured_of(cell) + (cell.concurrency - 1 if cell.rate is None else 0)
+            prompt += full * cell.target_tokens + self.warmup_requests(cell) * self.warmup_tokens(cell)
         return Tokens(prompt, self.requests().total * self.max_tokens)
+
+    def refine_tokens(self) -> int:
+        """The most tokens the tiers take that `refine` may add; they lie below the longest one at concurrency 1."""
+        longest = max((cell.target_tokens for cell in self.cells if cell.concurrency == 1), default=0)
+        return self.refine * (self.rounds + max(self.warmup, 1)) * (longest + self.max_tokens) if longest else 0
 
     def seconds(self, estimate: Estimate) -> float:
         """Time of the whole plan on a server of that speed that reads one prompt at a time and writes together."""
@@ -156,8 +197,8 @@ class Plan:
         total = 0.0
         for visit in self.visits():
             streams = visit.cell.concurrency
-            measured = streams * estimate.ttft_s(visit.cell.target_tokens) + decode
-            total += len(self.rounds_of(visit)) * measured
+            measured = streams * estimate.ttft_s(visit.cell.target_tokens) + decode + sum(self.think_s) / 2
+            total += self.duration_s or len(self.rounds_of(visit)) * measured
             warm = self.warmup_of(visit)
             total += warm * estimate.ttft_s(self.warmup_tokens(visit.cell)) + -(-warm // streams) * decode
         return total
@@ -178,8 +219,10 @@ class Plan:
         """What `to_json` wrote, also after a trip through JSON. ConfigError where it is something else."""
         try:
             cells = tuple(Cell(**cell) for cell in data["cells"])
-            return cls(**{**data, "cells": cells, "timeouts": Timeouts(**data["timeouts"])})
-        except (KeyError, TypeError):
+            low, high = data.get("think_s", (0.0, 0.0))
+            built = {"cells": cells, "timeouts": Timeouts(**data["timeouts"]), "think_s": (low, high)}
+            return cls(**{**data, **built})
+        except (KeyError, TypeError, ValueError):
             raise ConfigError("the stored plan is damaged or of another version of loadkit") from None
 
 
@@ -203,9 +246,13 @@ def clip(pairs: Iterable[tuple[int, int]], window: int | None) -> list[tuple[int
     return list(dict.fromkeys(clipped))
 
 
-def fit_cells(pairs: Iterable[tuple[int, int]], window: int | None, max_tokens: int) -> tuple[Cell, ...]:
-    """Cells of (tier, concurrency) pairs, prompts shrunk where a tier stands at the window. ConfigError above it."""
-    cells = tuple(Cell(tier, level, fit_tier(tier, window, max_tokens)) for tier, level in dict.fromkeys(pairs))
+def fit_cells(
+    pairs: Iterable[tuple[int, int]], window: int | None, max_tokens: int, rates: Iterable[float | None] = (None,)
+) -> tuple[Cell, ...]:
+    """Cells of (tier, concurrency) pairs, of an open loop at every rate; prompts shrunk where a tier stands at the
+    window. ConfigError above it."""
+    fitted = [(tier, level, fit_tier(tier, window, max_tokens)) for tier, level in dict.fromkeys(pairs)]
+    cells = tuple(Cell(*place, rate) for rate in rates for place in fitted)
     if not cells:
         raise ConfigError("the plan has no cell: name tiers and concurrency")
     return cells

@@ -8,18 +8,25 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from loadkit.measure import slo
-from loadkit.plan import endpoints_file, ladder
+from loadkit.plan import endpoints_file, ladder, resume
+from loadkit.plan.again import agreed
 from loadkit.plan.endpoint import PROTOCOL_NAMES, Endpoint, Timeouts
 from loadkit.plan.errors import ConfigError
 from loadkit.plan.flags import TARGETS, add_options
 from loadkit.plan.given import Given
 from loadkit.plan.ladder import Plan
+from loadkit.plan.pace import pace_of
 from loadkit.plan.prompting import prompting
-from loadkit.plan.tiers import parse_tiers
+from loadkit.plan.rates import open_loop, rates_of, slots_of
+from loadkit.plan.resume import Resumed
+from loadkit.plan.serving import metrics_at
+from loadkit.plan.tiers import K, parse_tiers
 
 __all__ = ["RunRequest", "add_options", "resolve"]
 
 MAX_CONCURRENCY = 10_000
+MAX_REFINE = 50
+LEAST_REFINED = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +46,9 @@ class RunRequest:
     yes: bool
     check: bool
     warnings: tuple[str, ...]
+    metrics: tuple[str, int] | None = None  # (address, port) of the live metrics; None = not served
+    quiet: bool = False
+    resumed: Resumed | None = None  # the run to go on with, whose plan and endpoint these are
 
 
 def resolve(
@@ -50,6 +60,8 @@ def resolve(
 ) -> RunRequest:
     """What the options ask for. Reads the endpoints file and nothing else; opens no connection."""
     options = Given(namespace)
+    if (folder := options.text("resume")) is not None:
+        return _go_on(options, resume.read(Path(cwd) / folder), environ)
     target = _target(options, environ)
     endpoint = _endpoint(options, target, environ, Path(cwd))
     warnings = _key_warnings(endpoint, environ, options.flag("dry-run"))
@@ -71,6 +83,31 @@ def resolve(
         yes=options.flag("yes"),
         check=not options.flag("no-check"),
         warnings=warnings,
+        metrics=metrics_at(options),
+        quiet=options.flag("quiet"),
+    )
+
+
+def _go_on(options: Given, run: Resumed, environ: Mapping[str, str]) -> RunRequest:
+    """The request of a run that is resumed: everything but budgets and the key comes from its folder."""
+    plan, target = agreed(run, options), run.manifest["target"]
+    own = target["kind"] in ("engine", "sim")
+    return RunRequest(
+        plan=plan,
+        target=target["kind"],
+        endpoint=None if own else run.endpoint,
+        board=target.get("board"),
+        model=run.endpoint.model,
+        protocol=run.endpoint.protocol,
+        weights=options.text("weights"),
+        out=run.folder.path.parent,
+        dry_run=options.flag("dry-run"),
+        yes=options.flag("yes"),
+        check=bool(run.manifest["check"]["pings"]),  # how prompts are counted depends on it
+        warnings=_key_warnings(None if own else run.endpoint, environ, options.flag("dry-run")),
+        metrics=metrics_at(options),
+        quiet=options.flag("quiet"),
+        resumed=run,
     )
 
 
@@ -159,15 +196,16 @@ def _plan(options: Given, target: str, endpoint: Endpoint | None, new_seed: Call
     embedded = target == "engine"
     max_tokens = options.number("max-tokens", int, 1, 1_000_000) or (16 if embedded else 128)
     window = endpoint.window if endpoint else None
-    name, pairs = _pairs(options, target, window)
+    rates, pace = rates_of(options), pace_of(options)
+    name, pairs = _pairs(options, target, window, slots_of(options) if rates else None)
     warmup = options.number("warmup", int, 1, 1000)
     seed = options.number("seed", int, 0, 2**63 - 1)
     remote = target == "endpoint" and endpoint is not None and not endpoint.loopback
     return Plan(
         name=name,
-        cells=ladder.fit_cells(pairs, window, max_tokens),
+        cells=ladder.fit_cells(pairs, window, max_tokens, rates or (None,)),
         seed=new_seed() if seed is None else seed,
-        rounds=options.number("rounds", int, 1, 10_000) or 3,
+        rounds=options.number("rounds", int, 1, 10_000) or (3 if options.text("duration") is None else 1),
         warmup=warmup or (3 if target == "board" else 1),
         short_warmup=remote and warmup is None,
         max_tokens=max_tokens,
@@ -175,18 +213,36 @@ def _plan(options: Given, target: str, endpoint: Endpoint | None, new_seed: Call
         # The engine obeys ignore_eos, and TPOT wants every answer at its full length.
         ignore_eos=embedded or options.flag("ignore-eos"),
         retry=not options.flag("no-retry"),
-        rate=options.number("rate", float, 1e-6, 1e6),
         proxy=not options.flag("no-proxy"),
         slo=_slo(options),
         timeouts=_timeouts(options, endpoint),
         headers={**(endpoint.headers if endpoint else {}), **options.headers()},
         extra_body={**(endpoint.extra_body if endpoint else {}), **options.extra_body()},
+        refine=_refine(options, pairs),
+        full_grid=options.flag("full-grid"),
+        **pace | (open_loop(options, rates, pace["duration_s"]) if rates else {}),
     )
 
 
-def _pairs(options: Given, target: str, window: int | None) -> tuple[str, list[tuple[int, int]]]:
-    """Name and (tier, concurrency) pairs of the plan."""
+def _refine(options: Given, pairs: list[tuple[int, int]]) -> int:
+    """How many tiers may be added. A knee takes at least four tiers to be found, so fewer are an error."""
+    wanted = options.number("refine", int, 0, MAX_REFINE) or 0
+    if wanted and options.text("prompts"):
+        raise ConfigError("--refine makes prompts of new lengths and --prompts has its own: keep one")
+    if wanted and len({tier for tier, level in pairs if level == 1}) < LEAST_REFINED:
+        raise ConfigError(
+            f"--refine needs at least {LEAST_REFINED} tiers at concurrency 1 to find a knee between: "
+            "name more with --tiers"
+        )
+    return wanted
+
+
+def _pairs(options: Given, target: str, window: int | None, slots: int | None) -> tuple[str, list[tuple[int, int]]]:
+    """Name and (tier, concurrency) pairs of the plan; `slots` = the most streams of an open loop."""
     tiers, concurrency, named = options.text("tiers"), options.text("concurrency"), options.text("plan")
+    if slots is not None:
+        usual = ladder.RATE_TIERS.get(target, (K,))
+        return "rate", ladder.grid(usual if tiers is None else parse_tiers(tiers), (slots,))
     if named is not None:
         if named not in ("long", "edge"):
             raise ConfigError(f"--plan {named[:40]!r}: must be long or edge")
@@ -197,8 +253,8 @@ def _pairs(options: Given, target: str, window: int | None) -> tuple[str, list[t
     if tiers is None and concurrency is None:
         return default, ladder.clip(ladder.NAMED_PLANS[default], window)
     standard = {"engine": ladder.ENGINE_TIERS, "board": ladder.EDGE_TIERS}.get(target, ladder.URL_TIERS)
-    usual = ladder.URL_CONCURRENCY if default == "url" else (1,)
-    levels = _concurrency(concurrency) if concurrency is not None else usual
+    few = ladder.URL_CONCURRENCY if default == "url" else (1,)
+    levels = _concurrency(concurrency) if concurrency is not None else few
     if tiers is not None:
         return "grid", ladder.grid(parse_tiers(tiers), levels)
     return "grid", ladder.clip(ladder.grid(standard, levels), window)

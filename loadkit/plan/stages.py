@@ -3,8 +3,12 @@
 The rule it keeps: from the start of the first measured request to the end of the last, exactly `concurrency` streams
 are in flight. So nothing is measured before every stream has started, and a stream that has done its rounds keeps
 sending requests that are not counted until the slowest stream has done its own.
+
+Where several workers run a visit each has a `Stage` for its share of the slots, and three facts about the other shares
+are told to it (`others_*`). They may be told late, which makes warm-up or drain longer; the rule holds all the same.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 
@@ -24,12 +28,13 @@ WAIT = Answer.WAIT
 @dataclass(frozen=True, slots=True)
 class Ticket:
     """Leave to send one request. `round` goes into the record (0 unless measured); `turn`, from 1, is unique within
-    (cell, slot, phase), so it and not `round` keys the prompt."""
+    (cell, slot, phase), so it and not `round` keys the prompt. `due_ns`: when an open loop planned to send it."""
 
     phase: Phase
     round: int
     slot: int
     turn: int
+    due_ns: int | None = None
 
 
 @dataclass(slots=True)
@@ -43,72 +48,142 @@ class _Slot:
 
 
 class Stage:
-    """One visit. Slots are 0 .. concurrency-1; each asks `next_request` when it is free and reports `done`."""
+    """One visit, or one worker's share of it. Streams are 0 .. streams-1; each asks `next_request` when it is free and
+    reports `done`. Told by the master where other workers have a share, true from the start where none has:
 
-    def __init__(self, concurrency: int, rounds: tuple[int, ...], warmup: int) -> None:
-        """`warmup` requests are shared out evenly; every slot then measures each of `rounds` once."""
-        share, rest = divmod(warmup, concurrency)
-        self._slots = [_Slot(share + (i < rest), list(rounds)) for i in range(concurrency)]
-        self._open = False  # a measured request has started
+    others_started: every stream of the others has started. others_full: and from then on none of them waits.
+    others_measured: every measured request of the others has ended.
+    """
+
+    def __init__(
+        self,
+        concurrency: int,
+        rounds: tuple[int, ...],
+        warmup: int,
+        share: Sequence[int] | None = None,
+        *,
+        endless: bool = False,
+    ) -> None:
+        """`warmup` requests are shared out evenly; every slot then measures each of `rounds` once.
+
+        share: the slots of the visit that are streams here; None = all, 0 .. concurrency-1.
+        endless: every slot measures on until `enough` is called, whatever `rounds` says.
+        """
+        each, rest = divmod(warmup, concurrency)
+        self._ids = tuple(range(concurrency) if share is None else share)
+        self._stream = {slot: stream for stream, slot in enumerate(self._ids)}
+        self._slots = [_Slot(each + (slot < rest), list(rounds)) for slot in self._ids]
+        self._alone = concurrency == 1
+        self.opened = False  # a measured request has started: no stream here waits for another one any more
         self._stopped = False
-        self.planned = concurrency * len(rounds)
+        self._in_flight = 0
+        self.others_started = self.others_full = self.others_measured = len(self._ids) == concurrency
+        self._endless = endless
+        self._given = 0  # measured requests that were started
+        self._rounds = len(self._ids) * len(rounds)
         self.measured = 0  # measured requests that have ended, whatever their outcome
+
+    @property
+    def planned(self) -> int:
+        """Measured requests in all; while it is endless one more than were started."""
+        return self._given + 1 if self._endless else max(self._given, self._rounds)
+
+    @property
+    def streams(self) -> int:
+        """How many streams it needs."""
+        return len(self._slots)
+
+    @property
+    def started(self) -> bool:
+        """Every stream here has started."""
+        return all(slot.started for slot in self._slots)
+
+    @property
+    def full(self) -> bool:
+        """Every stream everywhere has started, and none here waits or will wait before the window opens."""
+        return self.others_started and self.started and not any(slot.waiting for slot in self._slots)
+
+    @property
+    def all_measured(self) -> bool:
+        """Every measured request here has ended."""
+        return self.measured == self.planned
 
     @property
     def in_flight(self) -> int:
         """Tickets given and not yet done."""
-        return sum(slot.ticket is not None for slot in self._slots)
+        return self._in_flight
 
     @property
     def finished(self) -> bool:
         """Nothing is in flight and nothing more will be."""
-        return self.in_flight == 0 and (self._stopped or self.measured == self.planned)
+        return self.in_flight == 0 and (self._stopped or (self.all_measured and self.others_measured))
 
-    def next_request(self, slot: int) -> Ticket | Answer | None:
-        """What a free slot does now; None = it is no longer needed in this visit."""
-        state = self._slots[slot]
+    def next_request(self, stream: int) -> Ticket | Answer | None:
+        """What a free stream does now; None = it is no longer needed in this visit."""
+        state = self._slots[stream]
         if state.ticket is not None:
-            raise ValueError(f"slot {slot} already has a request in flight")
-        if self._stopped or self.measured == self.planned:
+            raise ValueError(f"slot {self._ids[stream]} already has a request in flight")
+        if self._stopped or (self.all_measured and self.others_measured):
             return None
         if state.warmups:
             state.warmups -= 1
-            return self._give(slot, Phase.WARMUP)
-        if not self._open:
+            return self._give(stream, Phase.WARMUP)
+        if not self.opened:
             state.started = True  # it has arrived, even where no warm-up was planned
-            others = [other for i, other in enumerate(self._slots) if i != slot]
-            if not all(other.started for other in others):
+            if not (self.started and self.others_started):
                 state.waiting = True
                 return WAIT
-            if any(other.waiting for other in others):
+            if self._waiting_beside(stream) or not self.others_full:
                 # A stream that waited is not in flight: fill up first, the last one to come opens the window.
-                return self._give(slot, Phase.WARMUP)
-            self._open = True
+                return self._give(stream, Phase.WARMUP)
+            self.opened = True
         if state.rounds:
-            return self._give(slot, Phase.MEASURE, state.rounds.pop(0))
-        return self._give(slot, Phase.DRAIN) if len(self._slots) > 1 else None
+            return self._give(stream, Phase.MEASURE, state.rounds.pop(0))
+        if self._endless:
+            return self._give(stream, Phase.MEASURE, (state.turns or {}).get(Phase.MEASURE, 0) + 1)
+        return None if self._alone else self._give(stream, Phase.DRAIN)
 
-    def _give(self, slot: int, phase: Phase, round_number: int = 0) -> Ticket:
-        state = self._slots[slot]
+    def _waiting_beside(self, stream: int) -> bool:
+        return any(other.waiting for i, other in enumerate(self._slots) if i != stream)
+
+    def _give(self, stream: int, phase: Phase, round_number: int = 0) -> Ticket:
+        state = self._slots[stream]
         state.started, state.waiting = True, False
         state.turns = state.turns or dict.fromkeys(Phase, 0)
         state.turns[phase] += 1
-        state.ticket = Ticket(phase, round_number, slot, round_number or state.turns[phase])
+        self._in_flight += 1
+        self._given += phase is Phase.MEASURE
+        state.ticket = Ticket(phase, round_number, self._ids[stream], round_number or state.turns[phase])
         return state.ticket
 
     def done(self, ticket: Ticket) -> None:
         """A request has ended, however it ended."""
-        state = self._slots[ticket.slot]
+        self._take_back(ticket)
+        self.measured += ticket.phase is Phase.MEASURE
+
+    def withdraw(self, ticket: Ticket) -> None:
+        """A request was not sent after all, because the stage is stopped."""
+        self._take_back(ticket)
+        self._given -= ticket.phase is Phase.MEASURE
+
+    def _take_back(self, ticket: Ticket) -> None:
+        state = self._slots[self._stream[ticket.slot]]
         if state.ticket is not ticket:
             raise ValueError(f"slot {ticket.slot} has no such request in flight")
         state.ticket = None
-        self.measured += ticket.phase is Phase.MEASURE
+        self._in_flight -= 1
+
+    def enough(self) -> None:
+        """No further request is measured; streams are kept up until those in flight have ended."""
+        self._endless, self._rounds = False, 0
+        for slot in self._slots:
+            slot.rounds.clear()
 
     def stop(self) -> None:
         """Give no more tickets; finished when those in flight are done."""
         self._stopped = True
 
 
-def stage_for(plan: Plan, visit: Visit) -> Stage:
-    """The stage of one visit of a plan."""
-    return Stage(visit.cell.concurrency, plan.rounds_of(visit), plan.warmup_of(visit))
+def stage_for(plan: Plan, visit: Visit, share: Sequence[int] | None = None) -> Stage:
+    """The stage of one visit of a plan; of the slots in `share`, where other workers have the rest."""
+    return Stage(visit.cell.concurrency, plan.rounds_of(visit), plan.warmup_of(visit), share, endless=plan.soak)

@@ -1,6 +1,7 @@
 """The plan in words, before anything is sent."""
 
 from loadkit.plan.endpoint import Endpoint
+from loadkit.plan.further import LIMITED_SHARE
 from loadkit.plan.ladder import Estimate, Plan, shrink_notes
 from loadkit.plan.shown import shown
 from loadkit.plan.tiers import M, tier_name
@@ -17,10 +18,13 @@ ASSUMED_ELSEWHERE = Estimate(prefill_ms=1.0, decode_ms=33.0)
 
 def must_ask(plan: Plan) -> str | None:
     """The question a plan of more than 1M tokens has to be asked, None below; `--yes` answers it."""
-    planned = plan.tokens().total
-    if planned <= ASK_ABOVE_TOKENS:
+    planned = plan.tokens().total + plan.refine_tokens()
+    if plan.soak and plan.budget_tokens is None:
+        return "with --duration a plan takes as many tokens as come in that time: add --yes, or --budget-tokens N"
+    if min(planned, plan.budget_tokens or planned) <= ASK_ABOVE_TOKENS:
         return None
-    return f"this plan takes about {planned:,} tokens (more than 1M): add --yes to run it"
+    refined = ", those of --refine included" if plan.refine_tokens() else ""
+    return f"this plan takes about {planned:,} tokens (more than 1M{refined}): add --yes to run it"
 
 
 def body_bytes(tokens: int, language: str = "en") -> int:
@@ -32,7 +36,8 @@ def timeout_warnings(plan: Plan, estimate: Estimate) -> list[str]:
     """Tiers whose predicted first token is so late that a timeout may cut it: under twice the prediction."""
     lines = []
     for tokens in sorted({cell.target_tokens for cell in plan.cells}):
-        streams = max(cell.concurrency for cell in plan.cells if cell.target_tokens == tokens)
+        # An open loop sends them one by one, whatever it may have in flight.
+        streams = max(1 if cell.rate else cell.concurrency for cell in plan.cells if cell.target_tokens == tokens)
         predicted = streams * estimate.ttft_s(tokens)
         timeouts = plan.timeouts.for_tier(tokens)
         for name, allowed in (("ttft", timeouts.ttft), ("read", timeouts.read)):
@@ -71,9 +76,47 @@ def plan_text(plan: Plan, target: str, endpoint: Endpoint | None = None, estimat
         f"Time:     {_time(plan, target, estimate)}",
         f"Cost:     {_cost(plan, endpoint)}",
     ]
-    lines += [f"Note: {note}" for note in shrink_notes(plan)]
+    lines += [f"Note: {note}" for note in (*_changes(plan), *shrink_notes(plan))]
     lines += [f"Note: {note}" for note in (timeout_warnings(plan, estimate) if estimate else ())]
     return "\n".join(lines) + "\n"
+
+
+def _changes(plan: Plan) -> list[str]:
+    """How the plan may change while it runs."""
+    lines = []
+    if plan.refine:
+        tiers = [cell.tier_tokens for cell in plan.cells if cell.concurrency == 1]
+        lines.append(
+            f"up to {plan.refine} tiers between {tier_name(min(tiers))} and {tier_name(max(tiers))} may be added to "
+            f"narrow the knee (--refine), at most {plan.refine_tokens():,} tokens"
+        )
+    if plan.soak:
+        lines.append(f"each cell is measured for {duration(plan.duration_s or 0)}: requests and tokens are the least")
+    if any(plan.think_s):
+        low, high = plan.think_s
+        lines.append(f"every stream pauses {low:g}{f' to {high:g}' if high > low else ''} s between its requests")
+    if limits := _limits(plan):
+        lines.append(f"the run stops, and may be resumed, before it takes more than {', '.join(limits)}")
+    if plan.rate_search:
+        lines.append("rates may be added, each as long and as many requests as it takes (--rate-search)")
+    levels = {cell.concurrency for cell in plan.cells}
+    if max(levels) > 1 and not plan.open_loop:
+        lines.append(
+            f"where more than {LIMITED_SHARE:.0%} of a cell's requests are answered 429 it ends, "
+            "and half its concurrency may be added"
+        )
+        beyond = "nothing is left out beyond a knee or a rate limit (--full-grid)"
+        left_out = "concurrency more than one step beyond a tier's knee, or above a rate limit, may be left out"
+        lines.append(beyond if plan.full_grid else f"{left_out} (--full-grid to keep it)")
+    return lines
+
+
+def _limits(plan: Plan) -> list[str]:
+    """The budgets."""
+    tokens = [f"{plan.budget_tokens:,} tokens"] if plan.budget_tokens is not None else []
+    cost = [f"{plan.budget_cost:g} in cost"] if plan.budget_cost is not None else []
+    time = [duration(plan.max_duration_s)] if plan.max_duration_s is not None else []
+    return tokens + cost + time
 
 
 def _table(plan: Plan) -> list[str]:
@@ -84,9 +127,9 @@ def _table(plan: Plan) -> list[str]:
                 tier_name(cell.tier_tokens),
                 f"{cell.target_tokens:,}",
                 _size(body_bytes(cell.target_tokens, plan.filler)),
-                str(cell.concurrency),
-                f"{plan.rounds * cell.concurrency:,}",
-                f"{max(plan.warmup, cell.concurrency):,} x {plan.warmup_tokens(cell):,} tokens",
+                str(cell.concurrency) if cell.rate is None else f"{cell.rate:g}/s, at most {cell.concurrency}",
+                f"{plan.measured_of(cell):,}",
+                f"{plan.warmup_requests(cell):,} x {plan.warmup_tokens(cell):,} tokens",
             )
         )
     widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]

@@ -67,6 +67,11 @@ class RunFolder:
         return self.path / "telemetry.jsonl"
 
     @property
+    def spools_path(self) -> Path:
+        """Folder of the spools of workers on this machine, while a run goes on or where its master died."""
+        return self.path / "spools"
+
+    @property
     def summary_path(self) -> Path:
         """What the report prints, as data."""
         return self.path / "summary.json"

@@ -29,9 +29,11 @@ class Record:
     request_id: str | None = _doc("unique in the run, sent as X-Request-Id")
     response_id: str | None = _doc("id the server gave its answer")
     worker: str | None = _doc("process that measured")
-    cell: str | None = _doc("(tier, concurrency) as 'TIERxCONCURRENCY'")
+    cell: str | None = _doc("(tier, concurrency) as 'TIERxCONCURRENCY', in an open loop 'TIER@RATErps'")
     tier_tokens: int | None = _doc("planned prompt length, template and BOS included", "tokens")
-    concurrency: int | None = _doc("planned streams in flight", "streams")
+    concurrency: int | None = _doc("planned streams in flight; in an open loop the most there may be", "streams")
+    rate: float | None = _doc("planned arrivals of an open loop; None in a closed one", "requests/s")
+    arrival: int | None = _doc("number in the schedule of an open loop, from 1; those missing were dropped")
     round: int | None = _doc("round within the cell, from 1; 0 for warm-up")
     visit: int | None = _doc("index of the visit in the plan")
     phase: str | None = _doc("warmup, measure or drain")
@@ -68,7 +70,9 @@ class Record:
     requested_tokens: int | None = _doc("length named by a refusal", "tokens")
 
     scheduled_ms: float | None = _doc("planned time of sending; zero or negative", "ms")
-    queue_ms: float | None = _doc("wait for a free slot before building", "ms")
+    queue_ms: float | None = _doc(
+        "planned time to the start of building; an open loop queues nothing, so lateness", "ms"
+    )
     build_ms: float | None = _doc("time to build the request", "ms")
     tokenize_ms: float | None = _doc("time to tokenise, where the client does it", "ms")
     connect_ms: float | None = _doc("DNS, TCP and TLS before t0; None on a reused connection", "ms")

@@ -60,7 +60,12 @@ def prompt_tokens(cell: Cell) -> str:
     return low if low == high else f"{low}..{high}"
 
 
-KEYS = (Column("\ntier", tier), Column("\nconc", value("concurrency", numbers.count)))
+def streams(cell: Cell) -> str:
+    """Streams in flight, or the rate of an open loop."""
+    return numbers.count(cell["concurrency"]) if cell["rate"] is None else f"{cell['rate']:g}/s"
+
+
+KEYS = (Column("\ntier", tier), Column("\nconc", streams))
 
 GROUPS = (
     Group(

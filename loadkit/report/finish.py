@@ -6,32 +6,48 @@ import sys
 from pathlib import Path
 from typing import IO, Any
 
-from loadkit.analysis.summary import summarise
+from loadkit.analysis.strata import Stratum
+from loadkit.analysis.summary import examine
 from loadkit.record import jsonl
 from loadkit.record.errors import FolderError, reason
 from loadkit.record.folder import RunFolder
 from loadkit.report import csvfile, markdown, terminal
+from loadkit.report.html import page
 
 
 def finish(folder: Path, *, stream: IO[str] = sys.stdout) -> dict[str, Any]:
-    """Summarise the run in the folder, write summary.json, summary.csv and report.md, print the report.
+    """Summarise the run in the folder, write summary.json, summary.csv, report.md and report.html, print the report.
 
     Works on whatever is there: a file that is missing, cut short or damaged gives a report of the rest. Returns
     the summary. Raises FolderError when there is no such folder or it cannot be written; the records are never touched.
     """
-    run = RunFolder(folder.resolve())
-    if not run.path.is_dir():
-        raise FolderError(f"no run folder at {folder}; give the folder of a run, such as runs/latest")
+    run = _folder(folder)
     manifest = _manifest(run)
-    records = _lines(run.records_path)
-    telemetry = _lines(run.telemetry_path).telemetry
-    summary = summarise(records.records, manifest, telemetry, damaged_lines=records.damaged)
+    summary, strata = _examined(run, manifest)
     write(run.summary_path, json.dumps(summary, indent=2, allow_nan=False) + "\n")
     write(run.summary_csv_path, csvfile.render(summary))
     write(run.report_md_path, markdown.render(summary, manifest))
     terminal.show(summary, stream=stream)
+    write(run.report_html_path, page.render(summary, manifest, strata, _lines(run.telemetry_path)))
     print(terminal.encodable(f"Run folder: {folder}", stream), file=stream, flush=True)
     return summary
+
+
+def summary_of(folder: Path) -> dict[str, Any]:
+    """The summary of the run in the folder, as `finish` makes it, with nothing written. Raises FolderError."""
+    run = _folder(folder)
+    return _examined(run, _manifest(run))[0]
+
+
+def _folder(folder: Path) -> RunFolder:
+    run = RunFolder(folder.resolve())
+    if not run.path.is_dir():
+        raise FolderError(f"no run folder at {folder}; give the folder of a run, such as runs/latest")
+    return run
+
+
+def _examined(run: RunFolder, manifest: dict[str, Any]) -> tuple[dict[str, Any], list[Stratum]]:
+    return examine(_lines(run.records_path), manifest, _lines(run.telemetry_path))
 
 
 def write(path: Path, text: str) -> None:
@@ -58,6 +74,6 @@ def _manifest(run: RunFolder) -> dict[str, Any]:
         return {}
 
 
-def _lines(path: Path) -> jsonl.Reading:
-    """What the file holds; a run may not have written it."""
-    return jsonl.read(path) if path.exists() else jsonl.Reading()
+def _lines(path: Path) -> jsonl.Rows:
+    """The rows of the file, read as they are asked for; a run may not have written it."""
+    return jsonl.Rows(path if path.exists() else None)

@@ -1,10 +1,11 @@
 """report.md: what was asked of whom, the verdict, the tables of cells, and what the numbers mean."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
+from loadkit.measure.quantile import LEVELS
 from loadkit.record.names import Outcome
-from loadkit.report import words
+from loadkit.report import bends, findings, rates, words
 from loadkit.report.columns import GROUPS, KEYS, Cell, Column, stat
 from loadkit.report.escape import markdown
 from loadkit.report.numbers import ABSENT, count, duration, number, tier
@@ -28,7 +29,12 @@ def render(summary: dict[str, Any], manifest: Mapping[str, Any] | None = None) -
     parts += [bullets(course)] if course else []
     if found := words.objectives(summary):
         parts += ["## Objectives", bullets(found)]
-    parts += ["## Growth", markdown(summary["growth"]["sentence"], limit=1000)]
+    if offered := rates.rows(summary):
+        parts += ["## Rates", bullets(rates.sentences(summary)), text_table(rates.HEADERS, offered)]
+    else:
+        parts += ["## Knee and growth", bullets([*bends.sentences(summary["knee"]), summary["growth"]["sentence"]])]
+        parts += _knees(summary)
+    parts += _findings(summary) if cells else []
     if not cells:
         parts += ["## Cells", "No request of any cell was recorded."]
     for group in GROUPS if cells else ():
@@ -62,15 +68,67 @@ def table(columns: Iterable[Column], cells: list[Cell]) -> str:
     return "\n".join(rows)
 
 
+def _knees(summary: dict[str, Any]) -> Iterable[str]:
+    """The knees as a table, and the map where there is more than one concurrency."""
+    if found := bends.rows(summary["knee"]):
+        yield text_table(bends.HEADERS, found)
+    headers, rows = bends.ladder_map(summary)
+    if len(headers) > 2:
+        yield f"{bends.LEGEND}; {bends.MARKED}:"
+        yield text_table(headers, rows)
+
+
+def _findings(summary: dict[str, Any]) -> Iterable[str]:
+    """Price, decode and reading rules as sentences, then their tables."""
+    yield "## Price, decode and how to read the outcomes"
+    yield bullets(findings.sentences(summary))
+    tables = (
+        (findings.PRICE_HEADERS, findings.prices(summary)),
+        (findings.STEP_HEADERS, findings.steps(summary)),
+    )
+    yield from (text_table(headers, rows) for headers, rows in tables if rows)
+    if having := [cell for cell in summary["cells"] if cell["stability"]["n"]]:
+        yield table((*KEYS, *findings.PACES), having)
+
+
+def text_table(headers: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """A table of text, its first column to the left, the others to the right."""
+    lines = [headers, [":---", *["---:"] * (len(headers) - 1)]]
+    lines += [[markdown(text) for text in row] for row in rows]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
 def _details(cells: list[Cell]) -> Iterable[tuple[str, str]]:
     """One table for each distribution that any cell has: all statistics and the interval of the median."""
     for key, title in _DISTRIBUTIONS.items():
         having = [cell for cell in cells if cell[key]]
         if not having:
             continue
-        columns = [Column(name, stat(key, name)) for name in _DETAIL]
+        columns = [Column(name, _p99(key) if name == "p99" else stat(key, name)) for name in _DETAIL]
         columns += [Column("90 % interval of p50", _interval(key)), Column("n", stat(key, "n", count))]
+        columns += [Column("medians of rounds", _rounds)] if key == "ttft_ms" else []
         yield title, table((*KEYS, *columns), having)
+    yield from _with_failures(cells)
+
+
+def _with_failures(cells: list[Cell]) -> Iterable[tuple[str, str]]:
+    """One table for each failure-inflated distribution, of the cells that had failures."""
+    for key in ("ttft_ms", "e2e_ms"):
+        inflated = f"{key}_with_failures"
+        having = [cell for cell in cells if cell[inflated] and cell[inflated]["n"] > (cell[key] or {"n": 0})["n"]]
+        if having:
+            columns = [Column(name, stat(inflated, name)) for name in LEVELS]
+            columns.append(Column("n", stat(inflated, "n", count)))
+            yield f"{_DISTRIBUTIONS[key]} with failures as infinitely late", table((*KEYS, *columns), having)
+
+
+def _rounds(cell: Cell) -> str:
+    apart = cell["ttft_ms_of_rounds"]
+    return ABSENT if apart is None else f"{number(apart['min'])}..{number(apart['max'])} of {apart['n']}"
+
+
+def _p99(distribution: str) -> Callable[[Cell], str]:
+    return lambda cell: number(cell[distribution]["p99"]) + (" (low_n)" if cell[distribution]["low_n"] else "")
 
 
 def _interval(distribution: str) -> Callable[[Cell], str]:

@@ -9,23 +9,20 @@ import textwrap
 from collections.abc import Iterable
 from typing import IO, Any
 
-from rich import box
 from rich.console import Console
-from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
-from loadkit.report import words
+from loadkit.report import bends, findings, rates, words
 from loadkit.report.columns import GROUPS, KEYS, Column, Group
 from loadkit.report.escape import plain
-
-_UNBOUNDED = 10_000  # columns: tables are laid out by `fit`, so rich must never shrink one
+from loadkit.report.grid import empty, unbounded, width_of
 
 
 def show(summary: dict[str, Any], *, stream: IO[str] = sys.stdout, width: int | None = None) -> None:
-    """Print tables, growth, validity, notes, errors and totals to the stream; width in columns, by default its own."""
+    """Print tables, validity, notes, totals, knees and growth to the stream; width in columns, by default its own."""
     width = width or Console(file=stream).width
-    console = Console(file=stream, width=_UNBOUNDED, highlight=False, markup=False, emoji=False, soft_wrap=True)
+    console = unbounded(stream)
     if not summary["cells"]:
         say(console, "No request of any cell was recorded.", width)
     for title, columns in fit(GROUPS, summary["cells"], width) if summary["cells"] else []:
@@ -46,8 +43,13 @@ def lines(summary: dict[str, Any]) -> Iterable[str]:
     yield from words.objectives(summary)
     yield from words.notes(summary)
     yield from words.errors(summary)
-    yield summary["growth"]["sentence"]
+    yield from findings.sentences(summary, verdicts_only=True)
     yield words.totals(summary)
+    if summary["rate_search"]:
+        yield from rates.sentences(summary)
+        return
+    yield from bends.sentences(summary["knee"])
+    yield summary["growth"]["sentence"]
 
 
 def say(console: Console, text: str, width: int) -> None:
@@ -66,10 +68,8 @@ def encodable(text: str, stream: IO[str]) -> str:
 
 def table(columns: Iterable[Column], cells: list[dict[str, Any]]) -> Table:
     """Tier, concurrency and the columns, one row a cell; the rows of invalid cells are struck out."""
-    grid = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0))
     shown = [*KEYS, *columns]
-    for column in shown:
-        grid.add_column(column.header, justify="right" if column.right else "left", no_wrap=True)
+    grid = empty((column.header, column.right) for column in shown)
     for cell in cells:
         style = "strike" if cell["validity"]["status"] == "invalid" else None
         grid.add_row(*(Text(column.text(cell)) for column in shown), style=style)
@@ -99,5 +99,4 @@ def _split(group: Group, cells: list[dict[str, Any]], width: int) -> list[tuple[
 
 
 def _width(columns: Iterable[Column], cells: list[dict[str, Any]]) -> int:
-    console = Console(width=_UNBOUNDED)
-    return Measurement.get(console, console.options, table(columns, cells)).maximum
+    return width_of(table(columns, cells))

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from loadkit.record.jsonl import SCHEMA
 from loadkit.record.names import Flag
 from loadkit.report import numbers
 
@@ -9,6 +10,7 @@ DEFINITIONS = (
     "TTFT: from the first byte of the request sent to the first generated token.",
     "TPOT: time per output token after the first. E2E: to the last token.",
     "Unit price: TTFT / (prompt tokens - BOS - cached), never from total time.",
+    "p99 of fewer than 100 samples is the largest of them and is marked low_n.",
     "Percentiles are nearest-rank over measured requests that succeeded; rates and prices are medians of them.",
     "Throughputs: answers and their tokens over the measured window, warm-up and drain left out.",
 )
@@ -29,7 +31,9 @@ def course(summary: dict[str, Any]) -> list[str]:
     run = summary["course"]
     if run is None:
         return ["There is no manifest: how the run ended is not known."]
-    lines = _stop(run)
+    lines = [*_stop(run), *_resumes(run.get("resumes") or [])]
+    lines += [f"Cell {item['cell']} was {item['change']}: {item['why']}." for item in run.get("changes", ())]
+    lines += [f"Cell {item['cell']} was repeated: {'; '.join(item['reasons'])}." for item in run.get("repeated", ())]
     for cell in run["missing"]:
         lines.append(f"{name(cell)}: {cell['n']} of {cell['planned']} measured requests are in the records.")
     if not run["slo_readable"]:
@@ -44,9 +48,28 @@ def _stop(run: dict[str, Any]) -> list[str]:
         return [f"The run was cut before its end: {done}."]
     if run["stopped_by"]:
         return [f"Stopped by {run['stopped_by']}: {done}."]
+    if run.get("limit") and run["visits_done"] < run["visits"]:
+        return [f"Stopped in the middle: {run['limit']}; {done}. `loadkit run --resume` goes on."]
     if run["fault"]:
         return [f"The run could not go on: {run['fault']}; {done}."]
     return [f"The run is incomplete: {done}."] if run["visits_done"] < run["visits"] else []
+
+
+def _resumes(resumes: list[dict[str, Any]]) -> list[str]:
+    """How often the run was resumed and what was repeated, or nothing."""
+    if not resumes:
+        return []
+    times = {1: "once", 2: "twice"}.get(len(resumes), f"{len(resumes)} times")
+    after = ", ".join(resume["after"] or "a cut" for resume in resumes)
+    repeated = [str(index) for resume in resumes for index in resume["repeated"]]
+    lost = "; what was in flight at a cut is not in the records" if any(not r["after"] for r in resumes) else ""
+    if not repeated:
+        again = "no visit had to be repeated"
+    elif len(repeated) == 1:
+        again = f"visit {repeated[0]} was repeated"
+    else:
+        again = f"visits {', '.join(repeated[:-1])} and {repeated[-1]} were repeated"
+    return [f"Resumed {times}, after {after}: {again}{lost}."]
 
 
 def objectives(summary: dict[str, Any]) -> list[str]:
@@ -78,6 +101,8 @@ def notes(summary: dict[str, Any]) -> list[str]:
     for reason in (Flag.BURSTY.value, Flag.TOKENS_PER_EVENT_GT_1.value):
         if where := [name(c) for c in cells if reason in c["itl_withheld"]]:
             lines.append(f"ITL percentiles are withheld ({reason}): {', '.join(where)}.")
+    if sooner := [name(c) for c in cells if c["implausible_ttft"]]:
+        lines.append(f"Answers came sooner than prompts of their length allow: {', '.join(sooner)}.")
     if cached := [name(c) for c in cells if Flag.PREFIX_CACHE_HIT in c["flags"]]:
         lines.append(f"Prompts were answered from a prefix cache ({Flag.PREFIX_CACHE_HIT.value}): {', '.join(cached)}.")
     if bars := summary["error_bars"]:
@@ -85,6 +110,11 @@ def notes(summary: dict[str, Any]) -> list[str]:
         lines.append(
             f"The client's own error at up to {bars['streams']} streams, by its selftest: "
             f"TTFT {ttft} ms and ITL {itl} ms at p99."
+        )
+    if (schema := summary["records_schema"]) and schema != SCHEMA:
+        lines.append(
+            f"records.jsonl says it is {schema}; this version reads {SCHEMA}: what it does not know is left out, "
+            "and a field may mean something else."
         )
     if summary["damaged_lines"]:
         lines.append(f"{summary['damaged_lines']} line(s) of records.jsonl could not be read and are left out.")
@@ -119,5 +149,6 @@ def totals(summary: dict[str, Any]) -> str:
 
 
 def name(cell: dict[str, Any]) -> str:
-    """A cell as people say it: '4K x 2'."""
-    return f"{numbers.tier(cell['tier_tokens'])} x {cell['concurrency']}"
+    """A cell as people say it: '4K x 2', or '4K at 2.5/s' in an open loop."""
+    tier, rate = numbers.tier(cell["tier_tokens"]), cell.get("rate")
+    return f"{tier} x {cell['concurrency']}" if rate is None else f"{tier} at {rate:g}/s"

@@ -9,7 +9,7 @@ it is logged, the next one is called, and the records are written before any of 
     outcome(request_id, cell, phase, outcome, code)   how it ended; code is the HTTP status or None
     retry(request_id, cell, outcome, code, wait_ms)   once per attempt that was followed by another
     record(record)                                    the whole record as a dict; the writer listens to this one
-    stage(run_id, cell, visit, state)                 a visit opened or closed: state is "open", "done" or "stopped"
+    stage(run_id, cell, visit, state)                 a visit opened or closed: "open", "done", "ended" (429), "stopped"
 """
 
 from locust.event import EventHook

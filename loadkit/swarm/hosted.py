@@ -8,6 +8,8 @@ import gevent
 from gevent.event import Event
 
 from loadkit.swarm import signals
+from loadkit.swarm.channel import Link
+from loadkit.swarm.fleet import Fleet
 from loadkit.swarm.local import Finish, begin, conclude, end
 from loadkit.swarm.progress import Progress
 from loadkit.swarm.session import Session
@@ -16,7 +18,15 @@ from loadkit.swarm.session import Session
 class Hosted:
     """Begins a session when Locust is ready to, and ends it however Locust comes to that."""
 
-    def __init__(self, environment: Any, session: Session, finish: Finish | None, say: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        environment: Any,
+        session: Session,
+        finish: Finish | None,
+        say: Callable[[str], None],
+        link: Link | None = None,
+    ) -> None:
+        """`link`: to the workers, where this is their master."""
         self._environment = environment
         self._session = session
         self._finish = finish
@@ -26,7 +36,12 @@ class Hosted:
         if environment.shape_class is None:
             session.without_ladder()
         session.when_stopped = self._halt
-        self._progress = Progress(session.plan, sys.stderr)
+        quiet = bool(getattr(environment.parsed_options, "loadkit_quiet", False))
+        self._progress = Progress(session.plan, sys.stderr, walk=session.visits.left, quiet=quiet)
+        self._fleet: Fleet | None = None
+        if link is not None:
+            planned = environment.parsed_options.expect_workers
+            self._fleet = Fleet(session, environment, link, planned, self._progress.note)
         self._unwatch = signals.watch(session, abort=self._abort, say=self._progress.note)
         begin(session, environment, self._progress)
         if not environment.stop_timeout:
@@ -40,9 +55,15 @@ class Hosted:
             # Locust's handler of SIGTERM, beside ours, would shut down a second time: leave that to the main greenlet.
             self._halt()
             Event().wait()
+        self._complete()
+
+    def _complete(self) -> None:
         self._session.visits.stop()
+        self._session.disperse()
         self._environment.runner.quit()
         end(self._session, self._environment, self._progress)
+        if self._fleet is not None:
+            self._fleet.close(all_ended=False)
         code = conclude(self._session, self._finish, self._say)
         if code is not None:
             self._environment.process_exit_code = code
@@ -62,6 +83,10 @@ class Hosted:
             environment.runner.quit()
         elif environment.runner.shape_greenlet is not None:
             environment.runner.shape_greenlet.join()
+        elif self._fleet is not None and environment.web_ui is None:
+            # Locust still waits for workers, where it hears nothing else.
+            self._complete()
+            gevent.kill(self._main, SystemExit(environment.process_exit_code))
         if environment.web_ui is not None:
             environment.web_ui.stop()
 
@@ -69,6 +94,10 @@ class Hosted:
         """End what is in flight now; every user still hands over its record."""
         environment = self._environment
         environment.stop_timeout = 0
+        if self._fleet is not None:
+            self._session.visits.stop()
+            self._fleet.abort()
+            return
         self._session.visits.close()
         if environment.runner.shape_greenlet is not None:
             environment.runner.shape_greenlet.kill(block=False)

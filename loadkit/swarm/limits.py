@@ -13,8 +13,6 @@ def check_limits(plan: Plan) -> None:
 
     A socket that this system refuses would otherwise look like a server that cannot be reached.
     """
-    if plan.rate is not None:
-        raise ConfigError("--rate: this version keeps streams in flight and has no open loop: use --concurrency")
     streams = max(cell.concurrency for cell in plan.cells)
     needed = streams + FILES_BESIDE_STREAMS
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)

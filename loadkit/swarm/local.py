@@ -15,6 +15,7 @@ from typing import Any
 from loadkit.record.errors import FolderError
 from loadkit.record.names import ExitCode
 from loadkit.swarm import events, signals
+from loadkit.swarm.live import Live
 from loadkit.swarm.progress import Progress
 from loadkit.swarm.session import Session, bind
 from loadkit.swarm.shape import LadderShape
@@ -57,13 +58,23 @@ def run_local(
 
 
 def begin(session: Session, environment: Environment, progress: Progress) -> None:
+    """Open the session and show how it goes."""
+    session.records.add_listener(progress.on_record)
+    progress.about = lambda: session.about_fleet()
+    Live(session, progress.note)
+    settle(session, environment)
+    session.every_second(progress.tick)
+    session.when_repeated = progress.on_change
+    if session.further is not None:
+        session.further.when_changed = progress.on_change
+    events.stage.add_listener(progress.on_stage)
+
+
+def settle(session: Session, environment: Environment) -> None:
     """Bind and open the session, and keep from the streams what would stall the loop."""
     bind(environment, session)
     session.open()
-    session.every_second(progress.tick)
-    events.stage.add_listener(progress.on_stage)
     events.stage.add_listener(_collect)
-    events.record.add_listener(progress.on_record)
     # Locust may stop the test by itself: users that are in a task must then see that the run is over.
     environment.events.test_stopping.add_listener(session.on_test_stopping)
     # Locust looks at the stack when it stops a test; the first look reads sources for 30 ms, with streams in flight.
@@ -79,8 +90,10 @@ def end(session: Session, environment: Environment, progress: Progress) -> None:
     gc.enable()
     events.stage.remove_listener(progress.on_stage)
     events.stage.remove_listener(_collect)
-    events.record.remove_listener(progress.on_record)
+    session.records.remove_listener(progress.on_record)
     environment.events.test_stopping.remove_listener(session.on_test_stopping)
+    if session.live is not None:
+        session.live.close()
     session.close()
 
 
@@ -88,10 +101,12 @@ def conclude(session: Session, finish: Finish | None, say: Callable[[str], None]
     """Say why the run could not go on, if so, and report; a report that cannot be written is a run not complete."""
     if session.fault:
         say(f"loadkit: {session.fault}")
+    if session.limited:
+        say(f"loadkit: {session.limited}; --resume goes on")
     if finish is None:
-        return None
+        return _ended(session, None)
     try:
-        return finish(session.folder.path)["exit_code"]
+        summary = finish(session.folder.path)
     except FolderError as error:
         if not session.fault:
             say(f"loadkit: {error}")
@@ -99,7 +114,15 @@ def conclude(session: Session, finish: Finish | None, say: Callable[[str], None]
     except (BrokenPipeError, SystemExit):  # rich makes the one into the other
         # Who read our output has gone, but the summary is written before anything is printed.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return json.loads(session.folder.summary_path.read_bytes())["exit_code"]
+        summary = json.loads(session.folder.summary_path.read_bytes())
+    return _ended(session, summary)
+
+
+def _ended(session: Session, summary: dict[str, Any] | None) -> int | None:
+    """Show the live metrics the end; returns the exit code."""
+    if session.live is not None:
+        session.live.end(summary)
+    return None if summary is None else summary["exit_code"]
 
 
 def _collect(*, state: str, **_: object) -> None:

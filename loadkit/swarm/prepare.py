@@ -10,6 +10,9 @@ from typing import Any
 
 from loadkit.call.choose import proxy_variable, without_proxies
 from loadkit.plan import ladder
+from loadkit.plan.budget import budget_of
+from loadkit.plan.endpoint import Endpoint
+from loadkit.plan.errors import ConfigError
 from loadkit.plan.ladder import Plan
 from loadkit.plan.options import RunRequest
 from loadkit.plan.text import timeout_warnings
@@ -17,12 +20,15 @@ from loadkit.prompt.public import PublicTier
 from loadkit.prompt.tier import TierText
 from loadkit.record.folder import RunFolder
 from loadkit.record.redact import Redactor
+from loadkit.swarm import again
+from loadkit.swarm.further import Build, Decide
 from loadkit.swarm.limits import check_limits
 from loadkit.swarm.manifest import Manifest
 from loadkit.swarm.session import Session, new_run_id
 from loadkit.target import table
 from loadkit.target.check import Check, check
 from loadkit.target.control import open_client
+from loadkit.target.counting import Counting, over
 from loadkit.target.selftest import known
 from loadkit.target.speed import speed
 from loadkit.target.table import Target
@@ -30,30 +36,44 @@ from loadkit.target.texts import build_texts, facts
 
 
 def prepare(
-    request: RunRequest, environ: Mapping[str, str], cwd: Path, say: Callable[[str], None] = lambda line: None
+    request: RunRequest,
+    environ: Mapping[str, str],
+    cwd: Path,
+    say: Callable[[str], None] = lambda line: None,
+    decide: Decide | None = None,
 ) -> Session:
     """Everything a run needs, in the order in which it can fail. Raises ConfigError, TargetError or FolderError.
 
-    A target of our own is stopped again when a later step fails.
+    `decide` may change the plan while it is walked. A target of our own is stopped again when a later step fails.
     """
+    if request.plan.refine and decide is None:
+        raise ConfigError("--refine: the locustfile has to end with install(finish, decide)")
+    run = request.resumed
     environ = environ if request.plan.proxy else without_proxies(environ)
     check_limits(request.plan)
     target = table.start(request, environ, cwd)
     try:
         if target.running is not None:
             say(f"target: {target.kind}, {_described(target)}")
+        budget = budget_of(request.plan, target.endpoint)
+        if run is not None:
+            again.room(run, budget)
         key = target.endpoint.key(environ)
         with open_client(target.endpoint, key, environ) as client:
             tokenizer = request.plan.tokenizer
             found = check(client, target.endpoint, key, environ, ping=request.check, tokenizer=tokenizer, say=say)
             target.endpoint = found.endpoint
-            plan = _within(request.plan, found)
+            plan = request.plan if run is not None else _within(request.plan, found)
             _warn(plan, found, say)
-            texts = build_texts(plan, found.counting, say)
-        folder = RunFolder.create(request.out, datetime.now(UTC), run_id := new_run_id())
+            texts = build_texts(plan if run is None else replace(plan, cells=run.cells), found.counting, say)
+        if run is None:
+            folder = RunFolder.create(request.out, datetime.now(UTC), run_id := new_run_id())
+        else:
+            folder, run_id = run.folder, run.manifest["run_id"]
+            again.same(run, target, texts)
         about = redacted(_about(plan, target, found, texts, environ), Redactor([key] if key else []))
         manifest = Manifest(folder, run_id, plan, about)
-        return Session(
+        session = Session(
             run_id=run_id,
             plan=plan,
             target=target,
@@ -64,10 +84,27 @@ def prepare(
             folder=folder,
             manifest=manifest,
             environ=environ,
+            decide=decide,
+            build=_builder(target.endpoint, key, found.counting, environ),
+            metrics=request.metrics,
+            **({} if run is None else again.names(run)),
         )
+        if run is not None:
+            again.take_over(session, run)
+        return session
     except BaseException:
         target.stop()
         raise
+
+
+def _builder(endpoint: Endpoint, key: str | None, counting: Counting, environ: Mapping[str, str]) -> Build:
+    """Builds the prompts of tiers that are added while the run goes on, as those of the plan were built."""
+
+    def build(plan: Plan) -> Mapping[int, TierText | PublicTier]:
+        with open_client(endpoint, key, environ) as client:
+            return build_texts(plan, over(counting, client, endpoint))
+
+    return build
 
 
 def _described(target: Target) -> str:
@@ -85,7 +122,8 @@ def _within(plan: Plan, found: Check) -> Plan:
     declared = found.endpoint.window
     if plan.name in ("engine", "url", "edge") and found.window is not None:
         pairs, declared = ladder.clip(pairs, found.window), found.window
-    return replace(plan, cells=ladder.fit_cells(pairs, declared, plan.max_tokens))
+    rates = dict.fromkeys(cell.rate for cell in plan.cells)
+    return replace(plan, cells=ladder.fit_cells(pairs, declared, plan.max_tokens, rates))
 
 
 def _warn(plan: Plan, found: Check, say: Callable[[str], None]) -> None:

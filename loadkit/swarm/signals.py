@@ -25,6 +25,8 @@ def watch(session: Session, *, abort: Callable[[], None], say: Callable[[str], N
     """
 
     def arrived(name: str) -> None:
+        if session.live is not None and session.live.hurry():
+            return
         if session.stopped_by is None:
             say(DRAINING.format(name=name))
             session.stop(name)
@@ -32,7 +34,7 @@ def watch(session: Session, *, abort: Callable[[], None], say: Callable[[str], N
             say(ABORTING.format(name=name))
             abort()
 
-    return _on_signals(arrived)
+    return on_signals(arrived)
 
 
 def ignore() -> None:
@@ -48,14 +50,14 @@ def interruptible() -> Iterator[None]:
     Not by a handler of Python's: the exception would arise in gevent's hub, which prints it first.
     """
     here = gevent.getcurrent()
-    restore = _on_signals(lambda name: gevent.kill(here, KeyboardInterrupt))
+    restore = on_signals(lambda name: gevent.kill(here, KeyboardInterrupt))
     try:
         yield
     finally:
         restore()
 
 
-def _on_signals(arrived: Callable[[str], None]) -> Callable[[], None]:
+def on_signals(arrived: Callable[[str], None]) -> Callable[[], None]:
     """Call `arrived` with the name of a signal; returns a function that puts back what was there before.
 
     A signal that is ignored stays so: under nohup a terminal may go away.

@@ -7,6 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from loadkit.measure.validity import Validity
 from loadkit.plan.ladder import Visit
 from loadkit.record.errors import FolderError
 from loadkit.record.folder import RunFolder
@@ -52,6 +53,7 @@ class Store:
         self._on_full = on_full
         self._path = folder.records_path
         self._records = Writer(folder.records_path)
+        self._records.lock()
         self._telemetry = Writer(folder.telemetry_path)
         self._reserve = Reserve(folder.path, streams)
         self._unwritten: list[dict[str, Any]] = []
@@ -70,14 +72,47 @@ class Store:
         """Keep a sample."""
         self._keep(lambda: self._telemetry.write(row))
 
+    def begun(self, labels: dict[str, Any]) -> None:
+        """A request is about to be sent: nothing to keep, only the end of this process could hide how it ends."""
+
     def check(self) -> None:
         """Once a second: a folder that somebody deleted or moved ends the run, which would measure for nothing."""
         if not self._records.in_place():
             self._on_full(f"{self._path} was deleted or moved while the run went on: its records are lost")
 
-    def visit(self, visit: Visit, state: str) -> None:
-        """A visit is open, done or stopped."""
-        self._keep(lambda: self._manifest.visit(visit, state))
+    def visit(self, visit: Visit, state: str, why: str | None = None, measured: int | None = None) -> None:
+        """A visit is open, done, ended, stopped or dropped; `why` for what was not planned."""
+        self._keep(lambda: self._manifest.visit(visit, state, why, measured))
+
+    def limited(self, why: str) -> None:
+        """A budget is used up; see the manifest."""
+        self._keep(lambda: self._manifest.limited(why))
+
+    def arrivals(self, visit: Visit, counts: dict[str, int]) -> None:
+        """What became of the arrivals of an open loop's visit."""
+        self._keep(lambda: self._manifest.arrivals(visit, counts))
+
+    @property
+    def visit_count(self) -> int:
+        """Visits in the manifest; the index of the next one that is added."""
+        return self._manifest.visit_count
+
+    def add_visit(self, visit: Visit, why: str, prompts: list[dict[str, Any]]) -> None:
+        """One more visit than planned; `prompts` are facts of texts that were built for it."""
+        self._keep(lambda: self._manifest.add_visit(visit, why, prompts))
+
+    def invalid(self, visit: Visit, verdict: Validity | None, again: Visit | None) -> None:
+        """A visit may not stand; see the manifest."""
+        self._keep(lambda: self._manifest.invalid(visit, verdict, again))
+
+    def describe(self, name: str, value: Any) -> None:
+        """One more thing about the run as a whole, into the manifest."""
+        self._keep(lambda: self._manifest.describe(name, value))
+
+    @property
+    def unwritten(self) -> bool:
+        """Whether there are records that the disk has not taken yet."""
+        return bool(self._unwritten)
 
     def close_records(self) -> int:
         """No more of them will come; returns how many the disk did not take."""

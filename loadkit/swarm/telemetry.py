@@ -1,7 +1,7 @@
 """One line a second into telemetry.jsonl: is the load generator healthy, and are the planned users there?"""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
@@ -15,7 +15,7 @@ PERIOD_S = 1.0
 class Telemetry:
     """Samples this process once a second, and where a visit opens or closes.
 
-    `write` takes each sample, `users()` gives (planned, live).
+    `write` takes each sample, `users()` gives (planned, live), `also()` what else a row says.
     """
 
     def __init__(
@@ -25,12 +25,14 @@ class Telemetry:
         probe: LagProbe,
         inflight: InFlight,
         users: Callable[[], tuple[int, int]],
+        also: Callable[[], Mapping[str, int]] = dict,
     ) -> None:
         self._write = write
         self._worker = worker
         self._probe = probe
         self._inflight = inflight
         self._users = users
+        self._also = also
         self._cell: str | None = None
         self._listeners: list[Callable[[], None]] = []
         self._cpu = CpuMeter()
@@ -80,4 +82,5 @@ class Telemetry:
             "streams_in_flight": self._inflight.count,
             "users_planned": planned,
             "users_live": live,
+            **self._also(),
         }

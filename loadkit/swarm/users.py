@@ -54,6 +54,8 @@ class PromptUser(User):
     def __init__(self, environment: Any) -> None:
         """Take a slot and a connection of its own. Not in on_start, which a subclass may have for itself."""
         super().__init__(environment)
+        if (worker := getattr(environment, "loadkit_worker", None)) is not None:
+            worker.ready.wait()  # Locust may start users before the master has said what for
         session = session_of(environment)
         if session is None:
             print("loadkit: call loadkit.swarm.install() at the end of the locustfile", file=sys.stderr)
@@ -84,7 +86,9 @@ class PromptUser(User):
         tokens = self._tokens(tier)
         turn = session.turn(self.slot)
         cell = Cell(tokens, max(1, session.live_users), session.targets[tokens])
-        key = PromptKey(session.plan.seed, f"{tokens}", turn, self.slot, Phase.MEASURE.value)
+        if not session.pacing.admits(cell):
+            raise StopUser
+        key = PromptKey(session.plan.seed, f"{tokens}{session.mark}", turn, self.slot, Phase.MEASURE.value)
         labels = {"round": turn, "phase": Phase.MEASURE.value}
         return self.caller.run(session.call(cell, cell.target_tokens, key, labels)).to_json()
 
@@ -138,8 +142,9 @@ class LadderUser(PromptUser):
         """All turns of this stream until the run is over."""
         with closing(self.session.visits.turns(self.slot)) as turns:
             for turn in turns:
+                self.caller.policy = self.session.policy()
                 record = self.caller.run(self.session.call_for(turn.visit, turn.ticket))
-                if record.outcome != Outcome.OK and turn.ticket.phase is Phase.DRAIN:
-                    # It only fills the time of a slower stream; a server that refuses at once would be flooded.
+                if record.outcome != Outcome.OK and (turn.ticket.phase is Phase.DRAIN or self.session.plan.soak):
+                    # Nothing bounds how many of them there are; a server that refuses at once would be flooded.
                     self.session.visits.pause(FAILED_PAUSE_S)
         raise StopUser

@@ -44,6 +44,13 @@ def choose_counter(client: httpx.Client, endpoint: Endpoint, pings: Sequence[Pin
     return _estimated(pings)
 
 
+def over(counting: Counting, client: httpx.Client, endpoint: Endpoint) -> Counting:
+    """The same counting over another client, where it is the server that counts. Raises CountError as that does."""
+    if not isinstance(counting.counter, ServerCounter):
+        return counting
+    return replace(counting, counter=ServerCounter(client, root_url_for(endpoint, "/tokenize"), endpoint.model))
+
+
 def _estimated(pings: Sequence[Ping]) -> Counting:
     if len(pings) > 1:
         with contextlib.suppress(ValueError):

@@ -58,6 +58,19 @@ class ErrorBars:
 
 def fetch_truth(client: httpx.Client, root: str) -> dict[str, Truth]:
     """The truth by request id. Raises ValueError with one line when the server at root is no truth server."""
+    return {
+        request_id: Truth(ms(received, times[0]), itl_ms([at / 1e6 for at in times]))
+        for request_id, received, times in fetch_rows(client, root)
+        if request_id and times
+    }
+
+
+Row = tuple[str, int, list[int]]
+"""Request id, receipt and event times, ns."""
+
+
+def fetch_rows(client: httpx.Client, root: str) -> list[Row]:
+    """What the server stamped, one row per request. Raises ValueError with one line when it is no truth server."""
     for path, rows_of in _TRUTHS.items():
         answer = client.get(root + path)
         try:
@@ -65,28 +78,21 @@ def fetch_truth(client: httpx.Client, root: str) -> dict[str, Truth]:
         except (ValueError, KeyError, TypeError):
             continue
         if rows:
-            return {
-                request_id: Truth(ms(received, times[0]), itl_ms([at / 1e6 for at in times]))
-                for request_id, received, times in rows
-                if request_id and times
-            }
+            return rows
     raise ValueError(f"{root} is no truth server: it tells no request at {' or '.join(_TRUTHS)}")
 
 
-_Row = tuple[str, int, list[int]]
-"""Request id, receipt and event times, ns."""
+def _of_simulator(text: str) -> Iterable[Row]:
+    rows = json.loads(text)["requests"]
+    return ((row["request_id"], int(row["received_ns"]), [int(at) for at in row["event_ns"]]) for row in rows)
 
 
-def _of_simulator(text: str) -> Iterable[_Row]:
-    return ((row["request_id"], row["received_ns"], row["event_ns"]) for row in json.loads(text)["requests"])
-
-
-def _of_lines(text: str) -> Iterable[_Row]:
+def _of_lines(text: str) -> Iterable[Row]:
     rows = (json.loads(line) for line in text.splitlines() if line.strip())
-    return ((row["rid"], row["t_recv"], row.get("ts") or []) for row in rows)
+    return ((row["rid"], int(row["t_recv"]), [int(at) for at in row.get("ts") or []]) for row in rows)
 
 
-_TRUTHS: dict[str, Callable[[str], Iterable[_Row]]] = {
+_TRUTHS: dict[str, Callable[[str], Iterable[Row]]] = {
     "/sim/truth": _of_simulator,
     "/requests.jsonl?times=1": _of_lines,
 }

@@ -125,7 +125,7 @@ def test_missing_streams_make_a_cell_suspect(verdict):
     assert found == {"status": "suspect", "reasons": ["at most 1 streams were in flight where 2 were planned"]}
 
 
-@pytest.mark.parametrize("flag", ["prefix_cache_hit", "prompt_truncated", "client_saturated", "throttled"])
+@pytest.mark.parametrize("flag", ["prefix_cache_hit", "prompt_truncated", "client_saturated", "throttled", "unlocked"])
 def test_flags_that_spoil_a_number_make_it_suspect(verdict, flag):
     """A cached, cut, late or throttled request is counted in the reason."""
     assert verdict(flags=[flag]) == {"status": "suspect", "reasons": [f"1 of 1 requests carry {flag}"]}

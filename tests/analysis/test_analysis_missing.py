@@ -54,6 +54,31 @@ def test_a_stopped_run_owes_only_what_its_done_visits_took(run_of):
     assert run_of(1, 4, MANIFEST | {"visits": visits})["course"]["missing"] == []
 
 
+def test_what_was_left_out_or_ended_on_purpose_is_not_missing(run_of):
+    """Dropped without any record, or ended with some: the run is complete, and the report says what was changed."""
+    dropped = [*VISITS[:2], VISITS[2] | {"state": "dropped", "why": "beyond the knee"}]
+    summary = run_of(2, 0, MANIFEST | {"visits": dropped})
+    assert (summary["course"]["missing"], summary["exit_code"]) == ([], 0)
+    assert (summary["course"]["visits"], summary["course"]["visits_done"]) == (2, 2)
+    assert words.course(summary) == ["Cell 100x2 was dropped: beyond the knee."]
+    ended = [*VISITS[:2], VISITS[2] | {"state": "ended", "why": "429"}]
+    for measured in (0, 1):
+        summary = run_of(2, measured, MANIFEST | {"visits": ended})
+        assert (summary["course"]["missing"], summary["exit_code"]) == ([], 0)
+        assert words.course(summary) == ["Cell 100x2 was ended: 429."]
+
+
+def test_a_cell_that_was_added_owes_its_own_visit(run_of):
+    """It is not in the plan, so its cell stands with the visit; it took all rounds."""
+    cell = {"tier_tokens": 100, "concurrency": 2, "target_tokens": 100}
+    added = {"cell": "100x2", "round": 0, "state": "done", "why": "refine: narrower", "added": cell}
+    manifest = MANIFEST | {"plan": {"rounds": 2, "cells": CELLS[:1]}, "visits": [*VISITS[:2], added]}
+    assert words.course(run_of(2, 4, manifest)) == ["Cell 100x2 was added: refine: narrower."]
+    short = run_of(2, 3, manifest)
+    assert short["exit_code"] == 3
+    assert "100 x 2: 3 of 4 measured requests are in the records." in words.course(short)
+
+
 @pytest.mark.parametrize(
     "manifest",
     [

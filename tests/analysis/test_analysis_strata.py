@@ -81,6 +81,25 @@ def test_itl_is_withheld_with_its_reason(request_of, flag):
     assert cell["tpot_ms"]["n"] == 2
 
 
+def test_rounds_have_their_own_medians(cell):
+    """Round 1 answered in 50 and 100 ms, 2 and 3 in 60 and 80: medians 50, 60, 80, and how far they lie apart."""
+    assert cell["rounds_ttft_ms"] == [50, 60, 80]
+    assert cell["ttft_ms_of_rounds"] == {"median": 60, "min": 50, "max": 80, "n": 3}
+
+
+def test_records_without_rounds_have_no_medians_of_rounds(request_of):
+    """Absent is absent."""
+    cell = cell_of([request_of(100, 1, ttft=50, round=None)])
+    assert (cell["rounds_ttft_ms"], cell["ttft_ms_of_rounds"]) == ([], None)
+
+
+def test_what_was_computed_is_without_bos_and_cache(request_of):
+    """100 prompt tokens, 1 of them BOS, 16 cached: 83 were prefilled."""
+    cell = cell_of([request_of(100, 1, ttft=50, bos_tokens=1, cached_tokens=16)])
+    assert cell["prefilled_tokens"] == 83
+    assert cell_of([request_of(100, 1, ttft=50, cached_tokens=100)])["prefilled_tokens"] is None
+
+
 def test_a_gap_before_several_tokens_is_shared_by_them(request_of):
     """An event of 3 tokens after 30 ms gives three gaps of 10 ms."""
     cell = cell_of([request_of(100, 1, ttft=50, itl_ms=[12.0, 30.0], event_tokens=[1, 1, 3])])

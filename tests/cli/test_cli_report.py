@@ -10,7 +10,7 @@ import pytest
 
 from loadkit.record.names import ExitCode
 
-FILES = ("summary.json", "summary.csv", "report.md")
+FILES = ("summary.json", "summary.csv", "report.md", "report.html")
 
 
 @pytest.fixture(scope="module")

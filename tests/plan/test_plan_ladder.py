@@ -104,7 +104,7 @@ def test_a_plan_survives_json():
     """The manifest and the workers get the same plan and the same visits."""
     made = plan(
         NAMED_PLANS["url"],
-        rate=2.5,
+        cells=fit_cells(NAMED_PLANS["url"], None, 128, (2.5, 5.0)),
         slo="ttft=2s",
         headers={"X-A": "b"},
         extra_body={"k": [1]},

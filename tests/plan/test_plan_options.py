@@ -23,7 +23,7 @@ def test_nothing_said_is_the_embedded_engine(run, tmp_path):
     assert ids(made) == ["128x1", "256x1", "512x1", "1024x1", "1536x1", "2048x1", "512x2"]
     plan = made.plan
     assert (plan.rounds, plan.warmup, plan.max_tokens, plan.ignore_eos, plan.short_warmup) == (3, 1, 16, True, False)
-    assert (plan.retry, plan.rate, plan.temperature, plan.seed) == (True, None, 0.0, 7)
+    assert (plan.retry, plan.open_loop, plan.temperature, plan.seed) == (True, False, 0.0, 7)
     assert (made.check, made.dry_run, made.yes) == (True, False, False)
 
 
@@ -103,7 +103,8 @@ def test_the_rest_of_the_options_reach_the_plan(run, tmp_path):
         "--temperature", "0.5", "--max-tokens", "9", "--out", "x/y", "--dry-run", "--no-check",
     )  # fmt: skip
     plan = made.plan
-    assert (plan.rate, plan.slo, plan.retry, plan.ignore_eos, plan.seed) == (2.5, "ttft=2s", False, True, 5)
+    assert [cell.rate for cell in plan.cells] == [2.5]
+    assert (plan.slo, plan.retry, plan.ignore_eos, plan.seed) == ("ttft=2s", False, True, 5)
     assert (plan.temperature, plan.max_tokens, made.out) == (0.5, 9, tmp_path / "x" / "y")
     assert (made.dry_run, made.yes, made.check) == (True, True, False)
     assert run("--weights", "w.gguf").weights == "w.gguf"
@@ -221,6 +222,22 @@ def test_every_bad_value_is_one_line_that_says_what_to_change(run, argv, words):
         run(*argv)
     assert "\n" not in caught.value.message
     assert SECRET not in "".join(traceback.format_exception_only(caught.value))
+
+
+def test_refining_needs_a_ladder_a_knee_can_be_found_on(run):
+    """Four tiers at one stream, and prompts that can be made at any length."""
+    four = ("http://h", "--tiers", "128,256,512,1K", "--concurrency", "1,2")
+    assert (run(*four).plan.refine, run(*four).plan.full_grid) == (0, False)
+    asked = run(*four, "--refine", "3", "--full-grid").plan
+    assert (asked.refine, asked.full_grid) == (3, True)
+    for argv, words in (
+        (("http://h", "--tiers", "128,256,512", "--refine", "1"), "at least 4 tiers at concurrency 1"),
+        (("http://h", "--tiers", "128,256,512,1K", "--concurrency", "2", "--refine", "1"), "at concurrency 1"),
+        ((*four, "--refine", "51"), "from 0 to 50"),
+        ((*four, "--refine", "1", "--prompts", "p.txt", "--prompts-are-public"), "--prompts has its own"),
+    ):
+        with pytest.raises(ConfigError, match=words):
+            run(*argv)
 
 
 def test_a_tier_above_the_window_is_refused(run, endpoints_toml):

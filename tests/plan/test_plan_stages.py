@@ -4,7 +4,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from loadkit.plan.budget import Budget
 from loadkit.plan.ladder import Plan, fit_cells
 from loadkit.plan.stages import WAIT, Stage, Ticket, stage_for
 from loadkit.record.names import Phase
@@ -177,11 +176,43 @@ def test_the_stage_of_a_visit_follows_the_plan():
     assert (second.phase, second.round) == (Phase.MEASURE, 2)
 
 
-@pytest.mark.parametrize(
-    ("spent", "reason"),
-    [((99, 0.9, 9.0), None), ((100, 0.0, 0.0), "tokens"), ((0, 1.0, 0.0), "cost"), ((0, None, 10.0), "seconds")],
-)
-def test_a_budget_names_what_is_used_up(spent, reason):
-    """At the limit nothing more may start; an unknown cost stops nothing."""
-    assert Budget(tokens=100, cost=1.0, seconds=10.0).exhausted(*spent) == reason
-    assert Budget().exhausted(10**12, 1e9, 1e9) is None
+def test_an_endless_stage_measures_until_it_is_enough():
+    """Rounds count up per slot without end; then streams are kept up until the measured ones in flight have ended."""
+    stage = Stage(2, (1,), 2, endless=True)
+    flying = [stage.next_request(slot) for slot in (0, 1)]
+    seen = []
+    for turn in range(40):
+        slot = turn % 2
+        stage.done(flying[slot])
+        assert stage.measured < stage.planned
+        flying[slot] = stage.next_request(slot)
+        seen.append((flying[slot].phase, flying[slot].slot, flying[slot].round))
+    assert seen == [(Phase.MEASURE, turn % 2, turn // 2 + 1) for turn in range(40)]
+    stage.enough()
+    stage.done(flying[0])
+    drain = stage.next_request(0)
+    assert drain.phase is Phase.DRAIN
+    stage.done(flying[1])
+    assert stage.next_request(1) is None
+    assert not stage.finished
+    stage.done(drain)
+    assert stage.finished
+    assert stage.measured == stage.planned == 40
+
+
+@pytest.mark.parametrize("endless", [False, True])
+def test_a_request_that_is_withdrawn_was_not_measured(endless):
+    """What was given and not sent leaves the stage unfinished business, and nothing in flight."""
+    stage = Stage(1, (1, 2), 0, endless=endless)
+    stage.done(stage.next_request(0))
+    stage.stop()
+    assert stage.measured < stage.planned
+    other = Stage(1, (1, 2), 0, endless=endless)
+    other.done(other.next_request(0))
+    ticket = other.next_request(0)
+    other.stop()
+    other.withdraw(ticket)
+    assert other.finished
+    assert other.measured == 1 < other.planned
+    with pytest.raises(ValueError, match="no such request"):
+        other.withdraw(ticket)

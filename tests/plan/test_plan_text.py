@@ -27,6 +27,10 @@ def test_a_priced_plan_says_everything(endpoint):
         "Tokens:   25,384 in, at most 130 out",
         "Time:     about 25 s at 1,000 prompt tokens/s and 100 output tokens/s per stream (measured)",
         "Cost:     at most 0.0267 EUR",
+        "Note: where more than 10% of a cell's requests are answered 429 it ends, "
+        "and half its concurrency may be added",
+        "Note: concurrency more than one step beyond a tier's knee, or above a rate limit, may be left out "
+        "(--full-grid to keep it)",
     ]
 
 
@@ -51,6 +55,27 @@ def test_more_than_1m_tokens_asks():
     assert must_ask(plan(NAMED_PLANS["engine"])) is None
     assert must_ask(plan([(524287, 1)], rounds=1, max_tokens=1)) is None
     assert must_ask(plan([(524288, 1)], rounds=1, max_tokens=1)) is not None
+
+
+def test_what_may_be_added_is_said_and_counted():
+    """At most so many tiers, between the shortest and the longest at one stream, with the tokens they may take."""
+    pairs = [(128, 1), (1024, 1), (4096, 2)]
+    refining = plan(pairs, refine=2, rounds=3, warmup=1, max_tokens=100)
+    assert refining.refine_tokens() == 2 * (3 + 1) * (1024 + 100)
+    line = "up to 2 tiers between 128 and 1K may be added to narrow the knee (--refine), at most 8,992 tokens"
+    assert f"Note: {line}" in plan_text(refining, "engine")
+    assert "--refine" not in plan_text(plan(pairs), "engine")
+    assert "Note" not in plan_text(plan([(128, 1)]), "engine")
+    assert "nothing is left out" in plan_text(plan(pairs, full_grid=True), "engine")
+
+
+def test_the_question_counts_what_may_be_added():
+    """Half a million tokens alone need no asking, with two more tiers they do, and the question says why."""
+    pairs = [(131072, 1)]
+    assert must_ask(plan(pairs, rounds=2, max_tokens=1)) is None
+    question = must_ask(plan(pairs, rounds=2, max_tokens=1, refine=2))
+    assert f"{3 * 131073 * 3:,} tokens" in question
+    assert "those of --refine included" in question
 
 
 def test_body_bytes_are_near_what_natural_text_takes():

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from loadkit.record.errors import FolderError
-from loadkit.record.jsonl import Writer, header, read
+from loadkit.record.jsonl import Rows, Writer, header, read
 from loadkit.record.record import FIELDS, Record
 
 ENDLESS = """
@@ -194,3 +194,42 @@ def test_any_text_of_a_server_fits_on_one_ascii_line(tmp_path_factory, text):
     assert len(data.decode("ascii").splitlines()) == 1
     assert json.loads(data)["error_message"] == text
     assert read(path).records[0]["error_message"] == text
+
+
+def test_rows_come_one_at_a_time(tmp_path):
+    """The first row is there before the file has been read; header and damage are known when it has."""
+    path = tmp_path / "records.jsonl"
+    with Writer(path) as writer:
+        writer.header(header())
+        writer.write({"kind": "request", "request_id": "a"})
+        writer.write({"kind": "load", "cpu": 0.5})
+    with path.open("ab") as file:
+        file.write(b"garbage\n\n  \n" + b'{"kind":"request","cut')
+    rows = Rows(path)
+    taken = iter(rows)
+    assert next(taken) == {"kind": "request", "request_id": "a"}
+    assert rows.damaged == 0
+    assert list(taken) == [{"kind": "load", "cpu": 0.5}]
+    assert (rows.header, rows.damaged) == (header(), 2)
+
+
+def test_no_file_gives_no_rows_and_an_unreadable_one_an_error(tmp_path):
+    """A run may not have written the file; one that cannot be read is an error for people."""
+    assert list(Rows(None)) == []
+    with pytest.raises(FolderError, match="cannot read"):
+        list(Rows(tmp_path))
+
+
+in_64_bits = st.integers(-(2**63), 2**64 - 1)
+scalars = st.none() | st.booleans() | st.floats() | in_64_bits | st.text(st.characters(exclude_categories=()))
+trees = st.recursive(scalars, lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner), max_leaves=8)
+
+
+@given(trees)
+def test_lines_are_read_as_the_standard_library_reads_them(tmp_path_factory, value):
+    """Whatever a JSON writer can put into a line comes out as json.loads gives it, NaN and infinity as None."""
+    path = tmp_path_factory.mktemp("any") / "records.jsonl"
+    line = json.dumps({"kind": "other", "value": value})
+    path.write_text(line + "\n")
+    (row,) = read(path).telemetry
+    assert row == json.loads(line, parse_constant=lambda name: None)

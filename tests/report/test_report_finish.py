@@ -25,7 +25,9 @@ def test_everything_is_written_and_the_folder_is_named_last(run_folder, records)
     assert len(list(csv.DictReader((path / "summary.csv").open()))) == 5
     assert (path / "report.md").read_text().startswith("# Run run-7\n")
     assert text.splitlines()[-1] == f"Run folder: {path}"
-    assert {p.name for p in path.iterdir()} == {"records.jsonl", "summary.json", "summary.csv", "report.md"}
+    assert (path / "report.html").read_text().startswith("<!doctype html>\n")
+    made = {"summary.json", "summary.csv", "report.md", "report.html"}
+    assert {p.name for p in path.iterdir()} == {"records.jsonl", *made}
 
 
 def test_finishing_again_gives_the_same(run_folder):
@@ -41,7 +43,7 @@ def test_finishing_again_gives_the_same(run_folder):
 def test_telemetry_and_manifest_are_heard(run_folder):
     """A saturated second inside a cell makes it invalid; a verdict of the manifest stands."""
     path = run_folder(manifest={"visits": [{"cell": "128x1", "validity": {"status": "suspect", "reasons": ["warm"]}}]})
-    row = {"kind": "load", "timestamp": "2026-01-01T00:16:41Z", "worker": "w", "hub_lag_p99_ms": 0.1, "cpu": 0.99}
+    row = {"kind": "telemetry", "timestamp": "2026-01-01T00:16:41Z", "worker": "w", "hub_lag_p99_ms": 0.1, "cpu": 0.99}
     (path / "telemetry.jsonl").write_text(json.dumps(row) + "\n")
     cells = {cell["cell"]: cell["validity"]["status"] for cell in finished(path)[0]["cells"]}
     assert (cells["128x1"], cells["512x2"], cells["512x1"]) == ("suspect", "invalid", "valid")
@@ -74,6 +76,31 @@ def test_a_run_of_errors_is_reported(run_folder, request_of):
     summary, text = finished(run_folder([request_of(128, 1, i, round=i) for i in range(3)]))
     assert summary["cells"][0]["outcomes"] == {"rate_limited": 3}
     assert "No verdict on how TTFT grows: no tier usable at concurrency 1 and 1 left out" in text
+
+
+def test_a_run_of_one_tier_is_reported(run_folder, request_of):
+    """Numbers for the tier, and no verdict on anything that needs several."""
+    summary, text = finished(run_folder([request_of(128, 1, i, 800.0, round=1 + i) for i in range(3)]))
+    assert summary["cells"][0]["ttft_ms"]["p50"] == 800.0
+    assert [summary[name]["verdict"] for name in ("growth", "price", "tpot_across_tiers")] == [None] * 3
+    assert "No verdict on how TTFT grows: one tier usable" in text
+
+
+def test_a_foreign_schema_is_reported_with_a_warning(tmp_path, request_of):
+    """The header names another schema: what can be read is reported, and the name is said."""
+    rows = [{"kind": "header", "schema": "loadkit-records/9"}, request_of(128, 1, 0, 800.0)]
+    (tmp_path / "records.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    summary, text = finished(tmp_path)
+    assert (summary["records_schema"], summary["totals"]["ok"]) == ("loadkit-records/9", 1)
+    assert "records.jsonl says it is loadkit-records/9; this version reads loadkit-records/1" in " ".join(text.split())
+
+
+def test_foreign_lines_are_counted_and_said(tmp_path):
+    """JSON lines of another program have no kind: none is taken for a request, all are counted."""
+    (tmp_path / "records.jsonl").write_text('{"model": "m", "ttft": 0.5}\n' * 3)
+    summary, text = finished(tmp_path)
+    assert (summary["cells"], summary["damaged_lines"]) == ([], 3)
+    assert "3 line(s) of records.jsonl could not be read" in text
 
 
 def test_lone_surrogates_do_not_stop_the_report(run_folder, request_of):

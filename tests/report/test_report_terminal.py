@@ -110,11 +110,23 @@ def test_what_is_not_valid_is_said_in_words(summary):
     assert "Cells marked ! are invalid and kept out of every fit; cells marked ? are suspect." in text
 
 
-def test_growth_and_totals_close_the_report(summary):
-    """The growth sentence and then the totals end the report."""
+def test_knee_and_growth_close_the_report(summary):
+    """Totals, the sentences on knees, and the growth sentence end the report."""
     joined = " ".join(shown(summary).split())
-    assert f"{summary['growth']['sentence']} Totals: 20 requests" in joined
-    assert joined.endswith("output tokens 288 by usage; up to 1024 prompt tokens without an answer.")
+    at = [joined.index("Totals: 20 requests"), joined.index(summary["knee"]["sentence"])]
+    assert at == sorted(at)
+    assert joined.endswith(summary["growth"]["sentence"])
+    assert "output tokens 288 by usage; up to 1024 prompt tokens without an answer." in joined
+
+
+def test_findings_are_told_where_they_have_a_verdict(summary, request_of):
+    """Price, TPOT and reading rules in words; a run too small for a verdict is not told so three times."""
+    joined = " ".join(shown(summary).split())
+    assert summary["price"]["sentence"] in joined
+    assert summary["tpot_across_tiers"]["sentence"] in joined
+    assert "Decode is steady inside an answer in 5 of 5 cells." in joined
+    assert "Refused with 429: 2 of 8 at 512 tokens x 2." in joined
+    assert "No verdict on the unit price" not in shown(summarise([request_of(128, 1, 0, 800.0)]))
 
 
 def test_a_run_of_errors_and_an_empty_run_are_reported(request_of):

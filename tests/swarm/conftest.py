@@ -4,10 +4,12 @@ import contextlib
 import functools
 import json
 import os
+import socket
 import subprocess
 import sys
 import time
 import urllib.request
+import uuid
 from collections import Counter
 from pathlib import Path
 
@@ -15,6 +17,7 @@ import pytest
 
 HANG_S = 60  # longer than any run here may take: a hang fails, it does not stay
 ROOT = Path(__file__).parents[2]
+MARK = "LOADKIT_TEST_MARK"
 KEPT_VARIABLES = ("PATH", "LANG", "LC_ALL", "TMPDIR")
 
 
@@ -79,13 +82,14 @@ class Sim:
 class Run:
     """A run under way or ended. Standard output and error are files, so that nobody has to read them."""
 
-    def __init__(self, folder, command, env=None, **options):
+    def __init__(self, folder, command, env=None, prefix=(), **options):
         self.cwd = folder
         kept = {name: os.environ[name] for name in KEPT_VARIABLES if name in os.environ}
         environ = {**kept, "HOME": str(folder), "PYTHONUNBUFFERED": "1", **(env or {})}
         with (folder / "stdout").open("wb") as out, (folder / "stderr").open("wb") as err:
             streams = {"stdin": subprocess.DEVNULL, "stdout": out, "stderr": err, **options}
-            self.process = subprocess.Popen([sys.executable, *command], cwd=folder, env=environ, **streams)
+            words = [*prefix, sys.executable, *command]
+            self.process = subprocess.Popen(words, cwd=folder, env=environ, **streams)
 
     @property
     def out(self):
@@ -154,6 +158,97 @@ class Run:
         return any("event loop lag" in reason or "CPU" in reason for reason in reasons)
 
 
+class Fleet:
+    """One run on workers, with all its processes, which are known by a variable of their environment.
+
+    Every process is started behind a `prefix`, such as a command that enters a network namespace.
+    """
+
+    def __init__(self, start, server, prefix=()):
+        self.server, self._start, self._prefix = server, start, prefix
+        self.mark = uuid.uuid4().hex
+        self.workers = []
+
+    def _python(self, *words, env=None):
+        return self._start(*words, env={MARK: self.mark, **(env or {})}, prefix=self._prefix)
+
+    def forked(self, *options):
+        """`loadkit run --workers 2`."""
+        self.run = self._python("-m", "loadkit.cli.main", "run", self.server.url, "--workers", "2", *options)
+        return self
+
+    def processes(self, *options, file):
+        """`locust --processes 2`."""
+        port = free_port()
+        mode = ("--headless", "--processes", "2", "--master-bind-port", port, "--master-port", port)
+        self.run = self._python("-m", "locust", "-f", file, *mode, "--url", self.server.url, *options)
+        return self
+
+    def hosted(self, *options, file, port=None, workers=2, env=None):
+        """`locust --master`, in the environment `env`, and two `locust --worker`."""
+        self.port = port or free_port()
+        mode = ("--headless", "--master", "--master-bind-port", self.port, "--expect-workers", "2")
+        self.run = self._python("-m", "locust", "-f", file, *mode, "--url", self.server.url, *options, env=env)
+        for _ in range(workers):
+            self.workers.append(self._python("-m", "locust", "-f", file, "--worker", "--master-port", self.port))
+        return self
+
+    def alive(self, *words):
+        """Process ids of the run whose command line has all these words."""
+        found = []
+        for folder in Path("/proc").iterdir():
+            if folder.name.isdigit():
+                try:
+                    ours = f"{MARK}={self.mark}".encode() in (folder / "environ").read_bytes()
+                    command = (folder / "cmdline").read_bytes().decode().split("\0")
+                except OSError:
+                    continue
+                if ours and all(word in command for word in words):
+                    found.append(int(folder.name))
+        return sorted(found)
+
+    def worker(self, until):
+        """Process id of a worker that streams: both are up then."""
+        until(lambda: len(self.alive("loadkit.swarm")) == 2 or self.run.process.poll() is not None, "two workers")
+        assert self.run.process.poll() is None, self.run.err
+        self.server.reached(in_flight=4, received=6)
+        return self.alive("loadkit.swarm")[0]
+
+    def end(self):
+        """Wait for the end of the run; what it said so far tells why there is none."""
+        try:
+            return self.run.end()
+        except subprocess.TimeoutExpired:
+            pytest.fail(f"no end: {self.run.err}")
+
+    def check(self, *codes):
+        """Every request that reached the server is a record, once, and nobody is left; the exit code is one of `codes`,
+        or says that this busy machine was too slow."""
+        code = self.end()
+        assert code == self.run.summary["exit_code"], self.run.err
+        assert code in codes or (code in (3, 6) and self.run.saturated), self.run.err
+        assert self.run.sent == self.server.received(self.run.manifest["run_id"])
+        self.check_tidy()
+
+    def check_tidy(self, but=()):
+        """No process, no spool, no prompts left, and no traceback."""
+        assert self.alive() == []
+        names = {path.name for path in self.run.folder.iterdir()}
+        assert not names & {"spools", ".prompts", ".reserve"} - set(but)
+        assert "Traceback" not in self.run.err
+
+    @property
+    def repeated(self):
+        """The visits that may not stand, by their place in the manifest."""
+        return {visit["visit"]: visit for visit in self.run.manifest["visits"] if "repeated_as" in visit}
+
+
+def free_port():
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        return str(taken.getsockname()[1])
+
+
 @pytest.fixture(scope="session")
 def make_sim():
     """make_sim(*args): a simulator that ends with the tests, if not before."""
@@ -188,6 +283,12 @@ def start(tmp_path_factory):
         if run.process.poll() is None:
             run.process.kill()
             run.process.wait()
+
+
+@pytest.fixture(scope="session")
+def make_fleet(start):
+    """make_fleet(server, prefix=()): a run on workers, to be started by one of its methods."""
+    return functools.partial(Fleet, start)
 
 
 @pytest.fixture(scope="session")

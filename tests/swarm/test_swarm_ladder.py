@@ -107,7 +107,8 @@ def test_the_folder_is_complete(run):
     assert manifest["ended_at"] > manifest["started_at"]
     assert (manifest["stopped_by"], manifest["fault"]) == (None, None)
     names = {path.name for path in run.folder.iterdir()}
-    assert names == {"manifest.json", "records.jsonl", "telemetry.jsonl", "summary.json", "summary.csv", "report.md"}
+    reports = {"summary.json", "summary.csv", "report.md", "report.html"}
+    assert names == {"manifest.json", "records.jsonl", "telemetry.jsonl", *reports}
     assert [path.name for path in (run.cwd / "runs").iterdir() if not path.is_symlink()] == [run.folder.name]
 
 

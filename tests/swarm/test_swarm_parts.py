@@ -13,9 +13,18 @@ def walk(streams, rounds, seed):
     cell = Cell(32, streams)
     # A visit that is not the first of its cell has no warm-up: every stream has to wait for the others to come.
     order = (Visit(0, cell, 0, False), Visit(1, cell, 0, True), Visit(2, cell, 0, False))
-    told, alone, flying, measured = [], [], 0, 0
+    told, alone, flying, measured, waits = [], [], 0, 0, 0
     plan = Plan("test", (cell,), seed=1, rounds=rounds)
     visits = Visits(plan, order, lambda visit, state: told.append([visit.index, state]))
+
+    wait = visits._wait
+
+    def counted():
+        nonlocal waits
+        waits += 1
+        wait()
+
+    visits._wait = counted
 
     def stream(slot):
         nonlocal flying, measured
@@ -36,7 +45,7 @@ def walk(streams, rounds, seed):
             visits.run_next()
         visits.close()
         gevent.joinall(users)
-    return told, alone, measured
+    return told, alone, measured, waits
 
 plans = [(streams, rounds, seed) for streams in (1, 2, 3, 5, 20) for rounds in (1, 3) for seed in range(10)]
 print(json.dumps([[streams, rounds, *walk(streams, rounds, seed)] for streams, rounds, seed in plans]))
@@ -44,11 +53,15 @@ print(json.dumps([[streams, rounds, *walk(streams, rounds, seed)] for streams, r
 
 
 def test_streams_wait_for_one_another_and_none_is_forgotten(snippet):
-    """Whatever the order in which requests end, all streams are in flight while one is measured; no wake is lost."""
-    for streams, rounds, told, alone, measured in snippet(VISITS):
+    """Whatever the order in which requests end, all streams are in flight while one is measured; no wake is lost, and
+    none is for nothing once the window is open: what a stream costs does not grow with the number of its rounds."""
+    most = {}
+    for streams, rounds, told, alone, measured, waits in snippet(VISITS):
+        most[streams, rounds] = max(most.get((streams, rounds), 0), waits)
         assert told == [[n, state] for n in range(3) for state in ("open", "done")]
         assert alone == []
         assert measured == 3 * streams * rounds
+    assert all(most[streams, 3] <= most[streams, 1] + 3 * streams for streams in (1, 2, 3, 5, 20))
 
 
 PROBE = """

@@ -49,7 +49,6 @@ def test_importing_opens_and_starts_nothing(snippet, locustfiles):
 REFUSED = {
     "--json": ("--json",),
     "--json-file": ("--json-file", "result"),
-    "--processes": ("--processes", "2"),
     "unknown tier": ("--tiers", "lots"),
     "--rate": ("--rate", "5"),
 }
@@ -89,7 +88,7 @@ def test_what_would_spoil_a_run_is_refused(runs, untouched, says):
     run = runs[says]
     assert run.end() == 2, run.err
     lines = {line for line in run.lines if line.startswith("loadkit:")}
-    assert len(lines) == 1  # of every process, where Locust had forked some
+    assert len(lines) == 1
     assert says in lines.pop()
     assert "Traceback" not in run.err
     assert untouched.stats()["received"] == 0

@@ -1,0 +1,1 @@
+"""What eight other tools would print of the same marks, and why it differs."""

@@ -1,0 +1,69 @@
+"""Whether a visit that workers measured may stand, judged by the master as soon as it has closed.
+
+The same rules as the report's, from what the workers sent: lag and CPU inside each one's measured window, and planned
+against live users in every sample of it. A visit that may not stand is repeated once.
+"""
+
+from collections import defaultdict
+from typing import Any
+
+from loadkit.measure.histogram import LAG_BOUNDS_S, Histogram
+from loadkit.measure.quantile import nearest_rank
+from loadkit.measure.validity import Validity, cell_validity, client_health, worst
+
+ROW_MS = 1000.0
+
+
+class Judge:
+    """Collects the rows of one visit after another."""
+
+    def __init__(self) -> None:
+        self._records: dict[str, list[dict[str, Any]]] = defaultdict(list)
+        self._samples: dict[str, list[dict[str, Any]]] = defaultdict(list)
+
+    def clear(self) -> None:
+        """A visit opens: what came before is not its."""
+        self._records.clear()
+        self._samples.clear()
+
+    def take(self, row: dict[str, Any]) -> None:
+        """A record or a sample of a worker."""
+        worker = str(row.get("worker"))
+        if row["kind"] == "telemetry":
+            self._samples[worker].append(row)
+        elif row.get("phase") == "measure" and row.get("start_ms") is not None:
+            self._records[worker].append(row)
+
+    def verdict(self, visit: int) -> Validity:
+        """The verdict on the visit with this index, over all workers that measured a part of it."""
+        gaps: list[float] = []
+        found: list[Validity] = []
+        spans: dict[str, tuple[float, float]] = {}
+        for worker, records in self._records.items():
+            mine = [row for row in records if row["visit"] == visit]
+            if mine:
+                gaps += [gap for row in mine for gap in row["itl_ms"] or ()]
+                spans[worker] = min(row["start_ms"] for row in mine), max(map(_end, mine))
+        itl = nearest_rank(gaps, 0.5)
+        for worker, (start, end) in spans.items():
+            rows = [row for row in self._samples[worker] if start <= row["at_ms"] <= end + ROW_MS]
+            found += [_health(rows, itl), *_users([row for row in rows if row["at_ms"] <= end])]
+        return worst(*found)
+
+
+def _end(row: dict[str, Any]) -> float:
+    marks = [row[name] for name in ("done_ms", "last_token_ms", "sent_ms") if row.get(name) is not None]
+    return row["start_ms"] + max(marks, default=0.0)
+
+
+def _health(rows: list[dict[str, Any]], itl_ms: float | None) -> Validity:
+    lag = Histogram(LAG_BOUNDS_S)
+    for row in rows:
+        lag.merge(Histogram.from_wire(LAG_BOUNDS_S, row["hub_lag"]))
+    if not rows or (p99 := lag.quantile(0.99)) is None:
+        return Validity()
+    return client_health(p99 * 1e3, itl_ms, sum(row["cpu"] for row in rows) / len(rows))
+
+
+def _users(rows: list[dict[str, Any]]) -> list[Validity]:
+    return [cell_validity(row["users_planned"], [row["users_live"]], 0) for row in rows if row["cell"] is not None]

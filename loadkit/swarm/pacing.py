@@ -1,0 +1,84 @@
+"""Before a request is sent: the pause of its stream, and whether the budgets of the run leave room for it."""
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+from loadkit.plan.budget import Budget, Ledger, Spent
+from loadkit.plan.ladder import Cell, Plan, Visit
+from loadkit.plan.pace import think_s
+from loadkit.plan.stages import Ticket
+from loadkit.swarm.visits import Visits
+
+
+class Pacing:
+    """Of one process. `spent` is what earlier starts of the run took; `limit(why)` ends the run at a budget."""
+
+    def __init__(
+        self,
+        plan: Plan,
+        visits: Callable[[], Visits],
+        budget: Budget,
+        limit: Callable[[str], None],
+        now: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._plan = plan
+        self._visits = visits
+        self._limit = limit
+        self._now = now
+        self._ledger = Ledger(budget)
+        self._began: float | None = None
+        self._last: dict[int, int] = {}  # slot -> visit of its last request
+        self.elsewhere = False  # the streams are on workers, and only their records are seen here
+
+    def begin(self) -> None:
+        """The run begins: its time counts from now."""
+        self._began = self._now()
+
+    def remember(self, spent: Spent) -> None:
+        """What earlier starts of the run took."""
+        self._ledger.spent = spent
+
+    def before(self, visit: Visit, ticket: Ticket) -> bool:
+        """Pause where the stream has sent before in this visit; False where nothing more is to be sent."""
+        visits = self._visits()
+        if self._last.get(ticket.slot) == visit.index and (pause := think_s(self._plan, visit, ticket)):
+            visits.pause(pause)
+        self._last[ticket.slot] = visit.index
+        return not (visits.stopped or visits.ending) and self.admits(visit.cell)
+
+    def admits(self, cell: Cell) -> bool:
+        """Whether the budgets leave room for a request of the cell; where they do not, the run ends."""
+        if (name := self._ledger.refuse(self._most(cell))) is None:
+            return True
+        self._tell(name)
+        return False
+
+    def started(self, request_id: str, cell: Cell) -> None:
+        """A request is about to be sent."""
+        self._ledger.start(request_id, self._most(cell))
+
+    def on_record(self, *, record: dict[str, Any], **_: object) -> None:
+        """It has ended. Where it ran elsewhere, one request of each stream is taken to be under way."""
+        self._ledger.end(record)
+        visit = self._visits().current
+        if self.elsewhere and visit is not None:
+            most = self._most(visit.cell)
+            streams = Spent(most.input * visit.cell.concurrency, most.output * visit.cell.concurrency)
+            if name := self._ledger.refuse(streams):
+                self._tell(name)
+
+    def every_second(self) -> None:
+        """Look at the time."""
+        if name := self._ledger.budget.exhausted(self._ledger.spent, self._seconds()):
+            self._tell(name)
+
+    def _most(self, cell: Cell) -> Spent:
+        """The most tokens that one request of a cell takes."""
+        return Spent(cell.target_tokens, self._plan.max_tokens)
+
+    def _seconds(self) -> float:
+        return 0.0 if self._began is None else self._now() - self._began
+
+    def _tell(self, name: str) -> None:
+        self._limit(self._ledger.budget.sentence(name, self._ledger.spent, self._seconds()))
