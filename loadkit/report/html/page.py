@@ -7,12 +7,12 @@ server that came through the escaping would still be dead.
 import base64
 import hashlib
 import json
+import os
 from collections.abc import Iterable, Mapping
 from functools import cache
 from importlib import resources
 from typing import Any
 
-import vl_convert
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
@@ -22,6 +22,7 @@ from loadkit.analysis.strata import Stratum
 from loadkit.report import bends, findings, words
 from loadkit.report.escape import plain
 from loadkit.report.html import charts, overview, plan, spread, tables, timeline
+from loadkit.report.html.bundle import bundle
 
 
 def render(
@@ -133,11 +134,7 @@ def _file(name: str) -> str:
 
 @cache
 def _script() -> Markup:
-    """page.js with Vega, Vega-Lite and Vega-Embed around it, from the package that ships them.
-
-    Joining them takes a second, once in a process.
-    """
-    return Markup(vl_convert.javascript_bundle(_file("page.js")))
+    return Markup(bundle(_file("page.js"), os.environ))
 
 
 def _data(specs: Mapping[str, Any]) -> Markup:
