@@ -26,6 +26,8 @@ lint: $(VENV)/.ready-test ## style and types
 
 bench: $(VENV)/.ready ## accuracy and cost of the client, as ratios in one run
 	$(BIN)/python benchmarks/client.py
+	$(BIN)/python benchmarks/long_prompts.py
+	$(BIN)/python benchmarks/parsers.py
 
 setup: $(VENV)/.ready ## make the virtual environment only
 
