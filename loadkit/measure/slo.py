@@ -1,8 +1,8 @@
 """Service level objectives: `ttft=2s,itl.p99=50ms,error_rate=1%`.
 
 list    = item ("," item)*
-item    = metric ["." quantile] "=" limit
-metric  = ttft | itl | tpot | e2e, limit in us, ms, s or m | error_rate, limit in %
+item    = metric [("." | "_") quantile] "=" limit
+metric  = ttft | itl | tpot | e2e, limit in us, ms, s or m | error_rate or errors, limit in %
 quantile = p50 | p90 | p95 | p99 | mean | max; p95 when left out; error_rate has none
 """
 
@@ -19,6 +19,7 @@ QUANTILES = (*LEVELS, "mean", "max")
 DEFAULT_QUANTILE = "p95"
 MS_PER_UNIT = {"us": 1e-3, "ms": 1.0, "s": 1e3, "m": 6e4}
 
+_SPELLED = re.compile(rf"({'|'.join(TIMES)})_({'|'.join(QUANTILES)})", re.ASCII)  # ttft_p95 is ttft.p95
 _LIMIT = re.compile(r"(\d+(?:\.\d+)?|\.\d+)\s*([a-z%]*)", re.ASCII)
 
 
@@ -77,6 +78,7 @@ def _item(part: str) -> Slo:
     left, equals, right = (piece.strip() for piece in part.partition("="))
     if not equals:
         raise ValueError(f"SLO '{part}': expected METRIC=LIMIT, such as ttft=2s")
+    left = ERROR_RATE if left == "errors" else _SPELLED.sub(r"\1.\2", left)
     metric, dot, quantile = left.partition(".")
     if metric not in (*TIMES, ERROR_RATE):
         raise ValueError(f"SLO '{part}': unknown metric '{metric}'; one of {', '.join((*TIMES, ERROR_RATE))}")

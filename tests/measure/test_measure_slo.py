@@ -99,3 +99,11 @@ def test_a_failed_request_meets_nothing():
     """A fast refusal is not good service."""
     assert parse("ttft=1s")[0].met_by({"outcome": "rate_limited", "ttft_ms": None}) is False
     assert parse("itl=1s")[0].met_by({"outcome": "ok", "itl_ms": []}) is None
+
+
+def test_underscores_and_errors_are_other_spellings():
+    """`ttft_p95` is ttft.p95 and `errors` is error_rate; a name that only looks like one is unknown."""
+    assert parse("ttft_p95=2s,itl_p50=50ms,errors=1%") == parse("ttft.p95=2s,itl.p50=50ms,error_rate=1%")
+    for text in ("ttft_p42=2s", "xttft_p95=2s", "ttft_p95_p50=2s", "errors.p95=1%"):
+        with pytest.raises(ValueError, match="SLO"):
+            parse(text)
