@@ -3,6 +3,7 @@
 import locust
 from locust.env import Environment
 
+import contextlib
 import gc
 import inspect
 import json
@@ -110,12 +111,20 @@ def conclude(session: Session, finish: Finish | None, say: Callable[[str], None]
     except FolderError as error:
         if not session.fault:
             say(f"loadkit: {error}")
-        return ExitCode.STOPPED if session.stopped_by else ExitCode.INCOMPLETE
+        return _unreported(session)
     except (BrokenPipeError, SystemExit):  # rich makes the one into the other
         # Who read our output has gone, but the summary is written before anything is printed.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         summary = json.loads(session.folder.summary_path.read_bytes())
     return _ended(session, summary)
+
+
+def _unreported(session: Session) -> int:
+    """The exit code of a run whose report is not whole: incomplete, or what comes before that."""
+    found = [ExitCode.INCOMPLETE, *([ExitCode.STOPPED] if session.stopped_by else [])]
+    with contextlib.suppress(OSError, ValueError, KeyError):  # the summary is written first
+        found.append(json.loads(session.folder.summary_path.read_bytes())["exit_code"])
+    return min((code for code in found if code in ExitCode.CHECKED), key=ExitCode.CHECKED.index)
 
 
 def _ended(session: Session, summary: dict[str, Any] | None) -> int | None:

@@ -14,7 +14,7 @@ from loadkit.record.folder import RunFolder
 from loadkit.record.jsonl import Writer, header
 from loadkit.swarm.manifest import Manifest
 
-RESERVE_BYTES = 512 * 1024  # manifest, summary and report
+RESERVE_BYTES = 3 * 1024 * 1024  # manifest, summary and reports, of which the page has a megabyte of script
 STREAM_BYTES = 16 * 1024  # the record of a request in flight
 RESERVE_SHARE = 4  # of what is free, the most that is kept back is one part in so many
 
