@@ -15,7 +15,7 @@ from loadkit import __version__
 from loadkit.call.choose import without_proxies
 from loadkit.live import render, server_metrics
 from loadkit.live.exporter import Exporter
-from loadkit.live.labels import place_of
+from loadkit.live.labels import MAX_SERIES, place_of
 from loadkit.live.registry import About, Registry
 from loadkit.plan.endpoint import root_url_for
 from loadkit.plan.errors import ConfigError
@@ -102,7 +102,7 @@ class Live:
             return None
         moved = f" (port {port} is taken)" if exporter.moved else ""
         run, series = self.registry.about.run, self.registry.planned_series
-        self._say(f'metrics: {exporter.url}{moved}, run="{run}", at most {series:,} series')
+        self._say(f'metrics: {exporter.url}{moved}, run="{run}", at most {series:,} series (of {MAX_SERIES:,})')
         return exporter
 
     def _on_record(self, *, record: dict[str, Any], **_: object) -> None:

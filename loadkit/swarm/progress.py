@@ -110,7 +110,7 @@ class Progress:
 
     def tick(self) -> None:
         """Once a second: renew the table on a terminal; elsewhere say now and then that the run goes on."""
-        if self._quiet or (self._visit is None and not self._cells):
+        if self._quiet or (self._visit is None and not any(cell.requests for cell in self._cells.values())):
             return
         if self._screen.live:
             self._screen.renew([*self.table(), self.line()])
@@ -120,14 +120,16 @@ class Progress:
     def line(self) -> str:
         """The state of the run in one line."""
         total = sum(cell.requests for cell in self._cells.values())
-        parts = [f"{total:,} requests"]
+        parts, about = [], self.about()
         if self._visit is not None:
             cell = self._of(self._visit.cell.id)
-            parts = [f"cell {self._visit.cell.id} {self._rounds(self._visit)}", cell.ttft(), *parts]
-            parts += [cell.errors()] if cell.failed else []
-        if "workers_planned" in (about := self.about()):
-            parts.append(f"workers {about['workers_live']}/{about['workers_planned']}")
+            parts += [f"cell {self._visit.cell.id} {self._rounds(self._visit)}", cell.ttft()]
         parts += [self._time_left()] if self._visits else []
+        if "workers_planned" in about:
+            parts.append(f"workers {about['workers_live']}/{about['workers_planned']}")
+        parts.append(f"{total:,} requests")
+        if self._visit is not None and cell.failed:
+            parts.append(cell.errors())
         place = f"[{self._finished}/{len(self._visits)}] " if self._visits else ""
         return place + ", ".join(parts)
 

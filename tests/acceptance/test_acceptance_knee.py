@@ -8,6 +8,8 @@ import pytest
 from loadkit.record.names import ExitCode
 from loadkit.target import process
 
+pytestmark = pytest.mark.quiet
+
 TIERS = (96, 128, 192, 256, 384, 512, 768, 1024)
 STREAMS = (1, 2, 4, 6, 8)
 SLOTS, HINGE_AT, SMOOTH_AT, BREAK_AT = 2, 300, 250, 300

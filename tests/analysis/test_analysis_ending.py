@@ -56,8 +56,12 @@ def test_the_course_of_a_run_says_how_far_it_came():
         "ended": True,
         "stopped_by": "SIGTERM",
         "fault": None,
+        "limit": None,
+        "resumes": [],
         "visits": 3,
         "visits_done": 1,
+        "changes": [],
+        "repeated": [],
         "missing": [],
         "slo_readable": True,
     }

@@ -53,6 +53,7 @@ def refined(request, broken, loadkit, locust, locustfiles):
     return run
 
 
+@pytest.mark.quiet
 def test_refining_halves_the_interval_for_less_than_half_the_tokens_of_a_finer_ladder(refined):
     """The finer ladder has the refined interval everywhere; its tokens are those its plan takes."""
     planned = interval(refined.records, TIERS)
@@ -66,6 +67,7 @@ def test_refining_halves_the_interval_for_less_than_half_the_tokens_of_a_finer_l
     assert tokens_of(refined.records) < whole.total / 2
 
 
+@pytest.mark.quiet
 def test_the_added_tiers_bisect_the_gap_and_the_manifest_says_why(refined):
     """512 to 1024 is cut at its middle, and then the half that has the break; both are told while it runs."""
     added = [visit for visit in refined.manifest["visits"] if "added" in visit]
@@ -79,6 +81,7 @@ def test_the_added_tiers_bisect_the_gap_and_the_manifest_says_why(refined):
     assert f"cell {first}x1 added: refine" in refined.err
 
 
+@pytest.mark.quiet
 def test_the_added_cells_are_measured_like_any_other(refined, broken):
     """Exact prompts, a warm-up and all rounds each, every request in the records, and the run is complete."""
     added = [visit for visit in refined.manifest["visits"] if "added" in visit]
@@ -155,6 +158,7 @@ def queued(make_sim, loadkit):
     return runs
 
 
+@pytest.mark.quiet
 def test_concurrency_ends_one_step_after_the_knee(queued):
     """8 streams show that 4 were the knee; 16 would only queue. What was left out is not missing."""
     run = queued[False]
@@ -166,6 +170,7 @@ def test_concurrency_ends_one_step_after_the_knee(queued):
     assert run.summary["course"]["missing"] == []
 
 
+@pytest.mark.quiet
 def test_the_full_grid_is_measured_where_it_is_asked_for(queued):
     """Nothing is left out, and the manifest holds the wish."""
     run = queued[True]
