@@ -1,13 +1,17 @@
 """A run folder read back: what it holds of manifest, records and telemetry, and the summary of them."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from loadkit.analysis.reading import number
+from loadkit.analysis.repeats import repeated
 from loadkit.analysis.summary import summarise
 from loadkit.record.errors import FolderError
 from loadkit.record.folder import RunFolder
 from loadkit.record.jsonl import Rows
+
+Watch = Callable[[Iterable[Mapping[str, Any]]], Iterable[Mapping[str, Any]]]
 
 
 def manifest_of(run: RunFolder) -> dict[str, Any]:
@@ -23,13 +27,20 @@ def lines(path: Path) -> Rows:
     return Rows(path if path.exists() else None)
 
 
-def summary_of(
-    run: RunFolder, watch: Callable[[Iterable[Mapping[str, Any]]], Iterable[Mapping[str, Any]]] = lambda rows: rows
-) -> dict[str, Any]:
+def summary_of(run: RunFolder, watch: Watch = lambda rows: rows) -> dict[str, Any]:
     """The summary, from the records as they are now; `watch` sees the records as they pass, so that they are read once.
 
-    Raises FolderError when a file cannot be read.
+    Those of visits that were repeated pass it by, because they are in no cell. Raises FolderError when a file cannot
+    be read.
     """
-    rows = lines(run.records_path)
-    summary = summarise(watch(rows), manifest_of(run), lines(run.telemetry_path))
+    rows, manifest = lines(run.records_path), manifest_of(run)
+    summary = summarise(_watched(rows, watch, repeated(manifest)), manifest, lines(run.telemetry_path))
     return summary | {"damaged_lines": rows.damaged}
+
+
+def _watched(rows: Rows, watch: Watch, left_out: frozenset[float]) -> Iterator[Mapping[str, Any]]:
+    for row in rows:
+        if number(row, "visit") in left_out:
+            yield row
+        else:
+            yield from watch((row,))
