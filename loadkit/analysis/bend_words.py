@@ -69,6 +69,8 @@ def _none(knee: Mapping[str, Any], axis: str, metric: str) -> str:
     name, unit, reason, x = NAMES[metric], UNITS[axis], knee["reason"], knee["x"]
     if reason == "too_few_rounds":
         return f"no verdict on a knee of {name}: 3 answered rounds at 4 values are needed"
+    if reason == "too_many_tiers":
+        return f"no verdict on a knee of {name}: {len(x)} different values are too many to tell apart: round them"
     if reason not in _NONE:
         have = {0: "none is", 1: "1 is"}.get(len(x), f"{len(x)} are")
         return f"no verdict on a knee of {name}: 4 values are needed and {have} usable"

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
 
-from loadkit.analysis.reading import rows
+from loadkit.analysis.reading import number, rows
 
 GUARD = ("hardware", "concurrency", "max_tokens", "filler", "temperature", "prompt seed")
 _OWN = ("engine", "sim")  # targets that are started by the run and get a port of their own
@@ -76,13 +76,19 @@ def one_thing(a: Mapping[str, Any], b: Mapping[str, Any]) -> Change | None:
     return found[0] if found else None
 
 
+def _load(cell: Mapping[str, Any]) -> str:
+    """Planned streams, or the rate of an open loop and the most streams it may use."""
+    streams, rate = str(cell.get("concurrency")), number(cell, "rate")
+    return streams if rate is None else f"{rate:g}/s through {streams}"
+
+
 def conditions(manifest: Mapping[str, Any]) -> dict[str, Any]:
     """Name -> value of everything that could change a number of the run, guard first, in a fixed order."""
     plan, endpoint, target, host = (_part(manifest, name) for name in ("plan", "endpoint", "target", "host"))
     own = target.get("kind") in _OWN
     known = {
         "hardware": _joined(host.get("machine"), host.get("cpus"), "CPUs"),
-        "concurrency": sorted({str(cell.get("concurrency")) for cell in rows(plan, "cells")}),
+        "concurrency": sorted({_load(cell) for cell in rows(plan, "cells")}),
         "max_tokens": plan.get("max_tokens"),
         "filler": _filler(plan, _part(manifest, "prompts")),
         "temperature": plan.get("temperature"),

@@ -31,6 +31,8 @@ _AXIS_NAMES = (
     ("concurrency", r"concurren|users?\b|streams?\b|clients?\b|batch|parallel|sessions?\b"),
     ("length", r"tokens?\b|length|prompt|context|ctx|input|isl\b"),
 )
+_REPEAT = re.compile(r"(?:run|rep|repeat|round|trial|take|sample|r)?\d*")
+_NUMBERED = re.compile(r"^(?!p\d)(.*?\D)\d+$")  # ttft2, and not p99
 _AXIS_LINE = re.compile(r"#\s*axis\s*:\s*(\w+)", re.IGNORECASE)
 
 
@@ -57,21 +59,23 @@ class Table:
 def read(
     path: Path, *, x: str | None = None, y: Sequence[str] = (), axis: str | None = None, metric: str | None = None
 ) -> list[Curve]:
-    """The curves of a file, one per metric. ConfigError, one line, for a file or a choice that gives none."""
+    """The curves of a file, one per metric and kind of column. ConfigError, one line, for what gives none."""
     table = _table(_text(path), path.name)
     place = _column(table, x, path.name) if x else 0
     chosen = _chosen(table, place, y, metric, path.name)
     named = axis or table.axis or _told(table.columns[place], _AXIS_NAMES)
     if named not in AXES:
         raise ConfigError(f"{path.name}: column {table.columns[place][:40]!r} does not say what it is: give --axis")
-    return [_curve(table, place, columns, named, kind, path.name) for kind, columns in chosen.items()]
+    return [_curve(table, place, columns, named, kind, path.name) for kind, columns in chosen]
 
 
 def _text(path: Path) -> str:
     try:
-        if path.stat().st_size > LARGEST:
+        with path.open("rb") as file:
+            data = file.read(LARGEST + 1)  # a device has no size, and no end
+        if len(data) > LARGEST:
             raise ConfigError(f"{path}: larger than {LARGEST >> 20} MB, which is no table of a ladder")
-        return path.read_bytes().decode("utf-8-sig")
+        return data.decode("utf-8-sig")
     except OSError as error:
         raise ConfigError(f"cannot read {path}: {reason(error)}") from None
     except UnicodeDecodeError:
@@ -109,14 +113,14 @@ def _column(table: Table, wanted: str, name: str) -> int:
     return table.columns.index(wanted)
 
 
-def _chosen(table: Table, x: int, y: Sequence[str], metric: str | None, name: str) -> dict[str, list[int]]:
-    """The columns of each metric."""
+def _chosen(table: Table, x: int, y: Sequence[str], metric: str | None, name: str) -> list[tuple[str, list[int]]]:
+    """The metrics with columns that are repeats of one another: those the user named together, else by their names."""
     places = [_column(table, column, name) for column in y]
     others = places or [place for place in range(len(table.columns)) if place != x]
     told = {place: _told(table.columns[place], _METRIC_NAMES) for place in others}
     if metric is not None:
         mine = [place for place in others if told[place] == metric]
-        return {metric: places or mine or others}
+        return [(metric, places)] if places else [(metric, alike) for alike in _alike(table, mine or others)]
     chosen: dict[str, list[int]] = {}
     for place, kind in told.items():
         if kind is not None:
@@ -125,7 +129,17 @@ def _chosen(table: Table, x: int, y: Sequence[str], metric: str | None, name: st
     if unknown is not None or not chosen:
         which = f"column {unknown[:40]!r} does not say" if unknown else "no column says"
         raise ConfigError(f"{name}: {which} what it measures: give --metric {', '.join(METRICS)}")
-    return chosen
+    return [(kind, alike) for kind, mine in chosen.items() for alike in ([mine] if places else _alike(table, mine))]
+
+
+def _alike(table: Table, places: Sequence[int]) -> list[list[int]]:
+    """The columns whose names differ in nothing but the number of a repeat: ttft_1 and ttft_2, not ttft_p50 and
+    ttft_p99, ttft_s and ttft_ms, or tpot_ms and e2e_ms."""
+    found: dict[tuple[str, ...], list[int]] = {}
+    for place in places:
+        words = [word for word in re.split(r"[\W_]+", table.columns[place].lower()) if not _REPEAT.fullmatch(word)]
+        found.setdefault(tuple(_NUMBERED.sub(r"\1", word) for word in words), []).append(place)
+    return list(found.values())
 
 
 def _told(column: str, names: Sequence[tuple[str, str]]) -> str | None:
@@ -147,7 +161,8 @@ def _curve(table: Table, x: int, columns: list[int], axis: str, metric: str, nam
             elif text:
                 dropped.append({"x": place, "reason": f"{text[:40]!r} is no number above 0"})
     if not repeats:
-        raise ConfigError(f"{name}: no number above 0 in column {table.columns[columns[0]][:40]!r}")
+        commas = "; a decimal sign is a point" if any("," in str(row["reason"]) for row in dropped) else ""
+        raise ConfigError(f"{name}: no number above 0 in column {table.columns[columns[0]][:40]!r}{commas}")
     points = [Point(place, repeats[place], suspect=False) for place in sorted(repeats)]
     return Curve(axis, metric, [table.columns[column] for column in columns], points, dropped)
 

@@ -4,6 +4,8 @@ Three rules. A tier's concurrency ladder ends one step after its knee (of throug
 a stage that was ended because of 429, half its concurrency is a cell, and higher ones are left out. And with
 `--refine N`, when the ladder of lengths at concurrency 1 is through and has a knee, up to N tiers are added one by one,
 each where the interval of the knee is cut most.
+
+An open loop has a rule of its own: `loadkit.analysis.rate_search`.
 """
 
 from collections.abc import Iterable, Mapping, Sequence

@@ -18,6 +18,7 @@ import numpy as np
 
 from loadkit.analysis.reading import number
 from loadkit.analysis.strata import MIN_ROUNDS, outcome_of
+from loadkit.plan.ladder import Cell
 from loadkit.record.names import Flag, Outcome, Phase
 
 SCHEMA = "loadkit-diff/1"
@@ -56,8 +57,8 @@ class ByRound:
         tier, streams = number(record, "tier_tokens"), number(record, "concurrency")
         if tier is None or streams is None:
             return
-        name = f"{int(tier)}x{int(streams)}"
-        turn: Any = number(record, "round") or None
+        name = Cell(int(tier), int(streams), rate=number(record, "rate")).id
+        turn: Any = number(record, "arrival") or number(record, "round") or None
         if turn is None:
             seen = self._unnamed[name] = self._unnamed.get(name, 0) + 1
             turn = ("turn", (seen - 1) // max(int(streams), 1))
@@ -97,6 +98,9 @@ def diff(
 
 def ratio_of_medians(a: Rounds, b: Rounds) -> tuple[float, list[float]]:
     """Median of b over median of a, and its 95 % interval; see the top of this page. Three rounds each, values > 0."""
+    if _listed(b) < _listed(a):  # one order of drawing for both, so that A against B is B against A turned over
+        ratio, (low, high) = ratio_of_medians(b, a)
+        return 1 / ratio, [1 / high, 1 / low]
     rng = np.random.default_rng(_SEED)
     point = math.log(_median(b) / _median(a))
     drawn = np.log(_drawn_medians(b, rng)) - np.log(_drawn_medians(a, rng))
@@ -121,6 +125,7 @@ def _cell(a: Mapping[str, Any], b: Mapping[str, Any], mine: Mapping[str, Rounds]
         "cell": a["cell"],
         "tier_tokens": a["tier_tokens"],
         "concurrency": a["concurrency"],
+        "rate": a["rate"],
         "validity": {"status": "invalid" if invalid else "suspect" if doubts else "valid", "reasons": doubts},
         "metrics": metrics,
         "verdict": MIXED if len(shown) > 1 else next(iter(shown or found), None),
@@ -169,6 +174,10 @@ def _side(cell: Mapping[str, Any], name: str, rounds: Rounds) -> dict[str, Any]:
 
 def _status(cell: Mapping[str, Any]) -> str:
     return cell["validity"]["status"]
+
+
+def _listed(rounds: Rounds) -> list[list[float]]:
+    return [list(values) for values in rounds]
 
 
 def _median(rounds: Rounds) -> float:

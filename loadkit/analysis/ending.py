@@ -47,8 +47,19 @@ def ending(
         incomplete=damaged_lines > excused(manifest)
         or bool(missing(manifest, cells))
         or not _complete(manifest, cells),
-        slo_failed=any(item["met"] is False for item in objectives(manifest, cells)),
+        slo_failed=_missed(manifest, cells),
     )
+
+
+def _missed(manifest: Mapping[str, Any], cells: list[Mapping[str, Any]]) -> bool:
+    """Whether an objective is missed. A search for the highest rate looks for one that misses: there, whether no rate
+    of a tier meets them."""
+    broken = {item["cell"] for item in objectives(manifest, cells) if item["met"] is False}
+    plan = manifest.get("plan")
+    if not isinstance(plan, Mapping) or not plan.get("rate_search"):
+        return bool(broken)
+    kept = {cell["tier_tokens"] for cell in cells if cell["cell"] not in broken}
+    return any(cell["tier_tokens"] not in kept for cell in cells if cell["cell"] in broken)
 
 
 def objectives(manifest: Mapping[str, Any], cells: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
@@ -127,7 +138,7 @@ def _unreachable(cells: list[Mapping[str, Any]]) -> bool:
 def _complete(manifest: Mapping[str, Any], cells: list[Mapping[str, Any]]) -> bool:
     planned = manifest.get("visits")
     whole = isinstance(planned, list) and all(isinstance(visit, Mapping) for visit in planned)
-    done = whole and all(visit.get("state") in SETTLED for visit in standing(manifest))
+    done = whole and all(str(visit.get("state")) in SETTLED for visit in standing(manifest))
     if manifest.get("limit") and not planned:  # nothing else says that the users had more to do
         return False
     return done and not manifest.get("fault") and all(cell["validity"]["status"] != "invalid" for cell in cells)

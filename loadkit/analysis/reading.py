@@ -7,13 +7,17 @@ from typing import Any
 import numpy as np
 
 _LARGEST = 1e15  # beyond it a value is damage, and sums of it would overflow
+_LEAST = 1e-15  # nearer to zero than this a value is damage, and quotients by it would overflow
 _NUMBERS = (int, float)  # by type: true is no number
 
 
 def number(row: Mapping[str, Any], name: str) -> float | None:
-    """The number under the name; None when it is absent or is anything else (text, true, NaN, absurdly large)."""
+    """The number under the name; None when it is absent or is anything else (text, true, NaN, absurdly large or
+    small)."""
     value: Any = row.get(name)
-    return value if type(value) in _NUMBERS and -_LARGEST < value < _LARGEST else None
+    if type(value) not in _NUMBERS or not -_LARGEST < value < _LARGEST:
+        return None
+    return value if not -_LEAST < value < _LEAST or value == 0 else None
 
 
 def numbers(row: Mapping[str, Any], name: str) -> array:
@@ -23,7 +27,9 @@ def numbers(row: Mapping[str, Any], name: str) -> array:
         found = array("d", value if isinstance(value, list) else [])
     except (TypeError, OverflowError):
         return array("d")
-    return found if not found or np.abs(np.frombuffer(found)).max() < _LARGEST else array("d")
+    sizes = np.abs(np.frombuffer(found)) if found else np.zeros(1)
+    sound = sizes.max() < _LARGEST and not ((sizes > 0) & (sizes < _LEAST)).any()
+    return found if sound else array("d")
 
 
 def names(row: Mapping[str, Any], name: str) -> list[str]:

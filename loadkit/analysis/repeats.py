@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from loadkit.analysis.reading import number, rows
+from loadkit.analysis.reading import names, number, rows
 
 
 def standing(manifest: Mapping[str, Any]) -> list[Mapping[str, Any]]:
@@ -36,6 +36,6 @@ def repeats(manifest: Mapping[str, Any]) -> list[dict[str, Any]]:
     for visit in rows(manifest, "visits"):
         if number(visit, "repeated_as") is not None:
             verdict = visit.get("validity")
-            reasons = verdict.get("reasons") if isinstance(verdict, Mapping) else None
-            found.append({"cell": str(visit.get("cell")), "reasons": [str(r) for r in reasons or ()]})
+            reasons = names(verdict, "reasons") if isinstance(verdict, Mapping) else []
+            found.append({"cell": str(visit.get("cell")), "reasons": reasons})
     return found

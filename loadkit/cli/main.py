@@ -19,6 +19,7 @@ VERBS = {
     "check": "find out whether a target answers, before loading it",
     "curl": "print the curl command of a request, without its key",
     "endpoints": "list the endpoints there are, or import other tools' files",
+    "watch": "show the live page of a run that goes on in a browser",
     "backfill": "bring a finished run into Prometheus, so that Grafana shows it",
     "merge": "complete a run whose master died from the spools of its workers",
     "knee": "find where TTFT bends over length and over concurrency, in a run or in a CSV file",

@@ -33,7 +33,8 @@ def main(args: argparse.Namespace) -> int:
     if request.dry_run:
         print(plan_text(request.plan, request.target, request.endpoint), end="")
         return ExitCode.COMPLETE
-    if not request.yes and (question := must_ask(request.plan)):
+    asked = request.yes or request.resumed is not None  # it was, when the run began
+    if not asked and (question := must_ask(request.plan)):
         raise ConfigError(question)
     # The swarm patches the standard library, so it comes before what opens sockets, and only for this verb.
     from loadkit.swarm.local import run_local  # isort: skip

@@ -4,8 +4,8 @@ The registry is fed as it was while the run went on, by a clock that is that of 
 step is written with its time. Answers at the end of the run equal the records.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import ExitStack
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from operator import attrgetter
@@ -21,6 +21,9 @@ from loadkit.live.render import head
 STEP_S = 5.0
 MOST_STEPS = 2000
 KEEP_S = 60.0  # a value that does not change is said again: Prometheus forgets a series after five minutes
+
+
+Block = Scalars | Buckets
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,8 +84,8 @@ def write(about: About, happened: list[Moment], summary: Mapping[str, Any] | Non
     timed = [moment.at for moment in happened if moment.at]
     if not timed:
         raise ValueError("nothing in the run has a time")
-    with ExitStack() as stack:
-        pages = _Pages(stack, about, start=timed[0])
+    with TemporaryFile() as said:
+        pages = _Pages(said, about, start=timed[0])
         step = max(STEP_S, (timed[-1] - timed[0]) / MOST_STEPS)
         due = timed[0]
         pages.say(due - step)  # all zero, so that the first increments are increments
@@ -100,15 +103,14 @@ def write(about: About, happened: list[Moment], summary: Mapping[str, Any] | Non
 
 
 class _Pages:
-    """One temporary file per family, since all samples of a family stand together in OpenMetrics."""
+    """What was said, in one temporary file, and where in it each block is: OpenMetrics wants it in another order."""
 
-    def __init__(self, stack: ExitStack, about: About, start: float) -> None:
+    def __init__(self, said: IO[bytes], about: About, start: float) -> None:
         self._now = start
         self.registry = Registry(about, now=lambda: self._now)
-        self._files: dict[str, IO[bytes]] = {}
-        for name in self.registry.families:
-            self._files[name] = stack.enter_context(TemporaryFile())  # noqa: SIM115
-        self._said: dict[int, tuple[bytes, float]] = {}
+        self._said = said
+        self._last: dict[Block, tuple[bytes, float]] = {}
+        self._spans: dict[Block, list[tuple[int, int]]] = defaultdict(list)  # (offset, length), in order of time
         self._count = 0
 
     def feed(self, moment: Moment) -> None:
@@ -124,34 +126,39 @@ class _Pages:
     def say(self, at: float) -> None:
         """Write every block that changed, or was not said for long, as it is at this time."""
         self._now = at
-        for name, family in self.registry.families.items():
+        for family in self.registry.families.values():
             for block in family.blocks():
-                text, said_at = self._said.get(id(block), (b"", 0.0))
+                text, said_at = self._last.get(block, (b"", 0.0))
                 if block.text(False) != text or at - said_at >= KEEP_S:
-                    self._said[id(block)] = (block.text(False), at)
-                    self._count += self._stamp(self._files[name], block, at)
-
-    @staticmethod
-    def _stamp(file: IO[bytes], block: Scalars | Buckets, at: float) -> int:
-        lines = block.text(False).splitlines()
-        file.writelines(b"%s %.3f\n" % (line, at) for line in lines)
-        return len(lines)
+                    text = block.text(False)
+                    self._last[block] = text, at
+                    lines = [b"%s %.3f\n" % (line, at) for line in text.splitlines()]
+                    self._spans[block].append((self._said.tell(), sum(map(len, lines))))
+                    self._said.writelines(lines)
+                    self._count += len(lines)
 
     def join(self, path: Path) -> int:
-        """Put the families together; returns the number of samples."""
+        """Write the file; returns the number of samples."""
         with path.open("wb") as whole:
-            for name, file in self._files.items():
-                if file.tell():
-                    whole.write(head(self.registry.families[name].metric, True))
-                    file.seek(0)
-                    whole.writelines(_parts(file))
+            for family in self.registry.families.values():
+                blocks = [block for block in family.blocks() if self._spans[block]]
+                if blocks:
+                    whole.write(head(family.metric, True))
+                for block in blocks:
+                    whole.writelines(self._in_order(block))
             whole.write(b"# EOF\n")
         return self._count
 
-
-def _parts(file: IO[bytes]) -> Iterator[bytes]:
-    while part := file.read(1 << 20):
-        yield part
+    def _in_order(self, block: Block) -> list[bytes]:
+        """Of a histogram one point after the other, of the rest one series after the other."""
+        found = []
+        for offset, length in self._spans[block]:
+            self._said.seek(offset)
+            found.append(self._said.read(length))
+        if isinstance(block, Buckets):
+            return found
+        lines = b"".join(found).splitlines(keepends=True)
+        return sorted(lines, key=lambda line: line.rsplit(b" ", 2)[0])
 
 
 def _unix(stamp: Any) -> float | None:

@@ -23,6 +23,10 @@ where nobody scraped. A scrape interval of 5 s or less suits; `loadkit backfill 
 - The OpenMetrics page has exemplars on the buckets of TTFT: `request_id` is that of the record.
 - Counters equal the records of the run folder, also of visits that were repeated; the exact stage quantiles follow
   the report and leave those out.
+- A target that serves `/metrics` itself (vLLM, SGLang, llama.cpp, TGI, the embedded engine) is sampled every 5 s and at
+  the end: `loadkit_server_*` here, rows of kind `server` in telemetry.jsonl. It is asked without the key.
+- Totals of a run are `last_over_time(NAME[1d])`: `increase()` extrapolates, and an instant query after the run finds
+  nothing, because its series ended with it.
 - With the Prometheus Operator set `honorLabels: true`: its own `endpoint` label would take the place of ours.
 """
 BOUNDS_SHOWN = 2

@@ -1,4 +1,5 @@
-"""Serves the page at /metrics: a small socket server that yields between pieces, so that no read is stamped late.
+"""Serves the metrics at /metrics, and at / the page that shows them in a browser: a small socket server that yields
+between pieces, so that no read is stamped late.
 
 Plain threads and sockets: under gevent's patches they are greenlets that run between the streams of a run.
 """
@@ -12,6 +13,7 @@ from itertools import pairwise
 from threading import BoundedSemaphore, Thread
 
 from loadkit.live import render
+from loadkit.live.page import page
 from loadkit.live.registry import Registry
 
 ADDRESS = "127.0.0.1"
@@ -51,6 +53,7 @@ class Exporter:
         self._sleep = sleep
         self._slots = BoundedSemaphore(CLIENTS)
         self._socket: socket.socket | None = None
+        self._site = page.html(), f"Content-Security-Policy: {page.policy()}"
         self.port = 0
         self.scrapes: list[float] = []  # when each began that was answered in whole
 
@@ -139,24 +142,28 @@ class Exporter:
         method, path, accept = _parsed(request)
         if method not in ("GET", "HEAD"):
             return _send(client, "405 Method Not Allowed", b"only GET\n")
+        if path == "/":
+            site, policy = self._site
+            client.sendall(_head("200 OK", page.KIND, len(site), policy) + (site if method == "GET" else b""))
+            return False
         if path != "/metrics":
-            return _send(client, "404 Not Found", b"the metrics are at /metrics\n")
+            return _send(client, "404 Not Found", b"the metrics are at /metrics, a page for browsers is at /\n")
         openmetrics = render.wants_openmetrics(accept)
         self._registry.scraped()
-        page = list(self._in_slices(render.pieces(self._registry, openmetrics)))
+        text = list(self._in_slices(render.pieces(self._registry, openmetrics)))
         kind = render.OPENMETRICS if openmetrics else render.TEXT
-        client.sendall(_head("200 OK", kind, sum(map(len, page))))
+        client.sendall(_head("200 OK", kind, sum(map(len, text))))
         if method == "HEAD":
             return False
-        for part in _joined(page):
+        for part in _joined(text):
             client.sendall(part)
             self._sleep(PAUSE_S)
         return True
 
-    def _in_slices(self, page: Iterator[bytes]) -> Iterator[bytes]:
+    def _in_slices(self, pieces: Iterator[bytes]) -> Iterator[bytes]:
         """The pieces as they are written, with a pause after each slice of time."""
         since = self._now()
-        for piece in page:
+        for piece in pieces:
             yield piece
             if self._now() - since > SLICE_S:
                 self._sleep(PAUSE_S)
@@ -182,8 +189,8 @@ def _parsed(request: bytes) -> tuple[str, str, str]:
     return method, path.partition("?")[0], ",".join(accepted)
 
 
-def _head(status: str, kind: str, length: int) -> bytes:
-    lines = f"HTTP/1.1 {status}", f"Content-Type: {kind}", f"Content-Length: {length}", "Connection: close"
+def _head(status: str, kind: str, length: int, *more: str) -> bytes:
+    lines = f"HTTP/1.1 {status}", f"Content-Type: {kind}", f"Content-Length: {length}", "Connection: close", *more
     return ("\r\n".join(lines) + "\r\n\r\n").encode()
 
 
@@ -192,11 +199,11 @@ def _send(client: socket.socket, status: str, body: bytes) -> bool:
     return False
 
 
-def _joined(page: list[bytes]) -> Iterator[bytes]:
+def _joined(pieces: list[bytes]) -> Iterator[bytes]:
     """The page in parts of about PIECE bytes."""
     part: list[bytes] = []
     size = 0
-    for piece in page:
+    for piece in pieces:
         part.append(piece)
         size += len(piece)
         if size >= PIECE:

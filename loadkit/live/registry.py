@@ -16,7 +16,7 @@ from prometheus_client import CollectorRegistry
 from loadkit.live import labels
 from loadkit.live.collector import Collector
 from loadkit.live.families import Exemplar, Family, Labels
-from loadkit.live.labels import MAX_CELLS, MAX_SERIES, OTHER, USUAL_CODES, code_of
+from loadkit.live.labels import MAX_CELLS, OTHER, USUAL_CODES, code_of
 from loadkit.live.samples import Samples
 from loadkit.live.table import METRICS
 from loadkit.live.workers import Workers, tame
@@ -25,6 +25,7 @@ from loadkit.record.names import Outcome, Phase
 
 LATER_SERIES = len(labels.TIMES) * (len(labels.QUANTILES) + 1) + 1  # of a cell, when it has been visited
 WORKER_SERIES = 6
+KEPT_CELLS = 10_000  # whose place is remembered
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,7 +177,7 @@ class Registry:
             if place not in self._places:
                 self._zero(place)
                 self._places.add(place)
-            if len(self._cells) < MAX_SERIES:
+            if len(self._cells) < KEPT_CELLS:
                 self._cells[key] = place
         return place
 

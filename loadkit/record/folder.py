@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from loadkit.record.errors import FolderError, reason
+from loadkit.record.errors import FolderError, reason, regular
 from loadkit.record.jsonl import finite
 
 LATEST = "latest"
@@ -107,7 +107,7 @@ class RunFolder:
     def read_manifest(self) -> dict[str, Any]:
         """The manifest. Raises FolderError when it is missing or is not a JSON object."""
         try:
-            manifest = json.loads(self.manifest_path.read_bytes())
+            manifest = json.loads(regular(self.manifest_path).read_bytes(), parse_constant=lambda name: None)
         except OSError as error:
             raise FolderError(f"cannot read {self.manifest_path}: {reason(error)}") from error
         except (ValueError, RecursionError) as error:

@@ -15,7 +15,7 @@ from typing import Any
 
 import orjson
 
-from loadkit.record.errors import FolderError, reason
+from loadkit.record.errors import FolderError, reason, regular
 from loadkit.record.record import FIELDS, Record
 
 SCHEMA = "loadkit-records/1"
@@ -35,6 +35,7 @@ RULES = {
     "what its other repeats and the other tiers allow",
     "output_tokens": "the last usage of the server, else the tokenizer, else token events; never the value asked for",
     "success": "HTTP 200, at least one token event, and finish_reason, [DONE], message_stop or done:true",
+    "repeated": "records of a visit that manifest.json gives a repeated_as were sent and are in no number of a cell",
     "percentiles": "nearest-rank over outcome ok and phase measure, per cell; failures stand beside them",
 }
 
@@ -140,7 +141,7 @@ class Rows:
         if self._path is None:
             return
         try:
-            with self._path.open("rb", buffering=_BUFFER) as lines:
+            with regular(self._path).open("rb", buffering=_BUFFER) as lines:
                 for line in lines:
                     row = _decode(line)
                     if row is None:

@@ -5,13 +5,17 @@ import io
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from loadkit.report.escape import plain
+
+_FORMULA = ("=", "+", "-", "@")
+
 
 def render(summary: dict[str, Any]) -> str:
     """The cells as CSV text with a header row; absent values are empty.
 
     Columns are those of any cell, in the order of the summary: an outcome that a cell did not have is empty there.
     """
-    rows = [dict(flat(cell)) for cell in summary["cells"]]
+    rows = [{key: inert(value) for key, value in flat(cell)} for cell in summary["cells"]]
     columns = list(dict.fromkeys(key for row in rows for key in row))
     order = [key.split(".")[0] for key in columns]
     columns.sort(key=lambda key: order.index(key.split(".")[0]))
@@ -24,10 +28,18 @@ def render(summary: dict[str, Any]) -> str:
     return text.getvalue()
 
 
+def inert(value: Any) -> Any:
+    """The value as a spreadsheet may have it: a text that would be taken for a formula begins with an apostrophe."""
+    if not isinstance(value, str):
+        return value
+    text = plain(value, limit=1200)
+    return f"'{text}" if text.startswith(_FORMULA) else text
+
+
 def flat(value: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
     """Leaves of nested dicts as ('ttft_ms.p50', value); a pair of numbers becomes .low and .high, other lists text."""
     for key, item in value.items():
-        name = prefix + key
+        name = prefix + plain(key)
         if isinstance(item, Mapping):
             yield from flat(item, name + ".")
         elif key == "ci":

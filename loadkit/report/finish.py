@@ -3,6 +3,7 @@
 import json
 import os
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import IO, Any
 
@@ -63,6 +64,8 @@ def write(path: Path, text: str) -> None:
             os.fsync(file.fileno())
         part.replace(path)
     except OSError as error:
+        with suppress(OSError):
+            part.unlink()  # on a full disk half a file is in the way
         raise FolderError(f"cannot write {path}: {reason(error)}") from error
 
 

@@ -1,6 +1,6 @@
 """The cells of an open loop for people: offered and achieved load, what was dropped, the highest rate that holds."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from loadkit.report import numbers, words
@@ -25,7 +25,7 @@ def sentences(summary: dict[str, Any]) -> Iterable[str]:
     return [tier["sentence"] for tier in summary["rate_search"] or ()]
 
 
-def rows(summary: dict[str, Any]) -> list[tuple[str, ...]]:
+def rows(summary: dict[str, Any]) -> list[Sequence[str]]:
     """One row per open-loop cell, under HEADERS; none for a closed loop."""
     held = {each["cell"]: each["sustained"] for tier in summary["rate_search"] or () for each in tier["rates"]}
     return [_row(cell, SAYS[held[cell["cell"]]]) for cell in summary["cells"] if cell["cell"] in held]

@@ -7,7 +7,7 @@ from typing import Any
 import gevent
 from gevent.event import Event
 
-from loadkit.swarm import signals
+from loadkit.swarm import signals, web
 from loadkit.swarm.channel import Link
 from loadkit.swarm.fleet import Fleet
 from loadkit.swarm.local import Finish, begin, conclude, end
@@ -43,6 +43,8 @@ class Hosted:
             planned = environment.parsed_options.expect_workers
             self._fleet = Fleet(session, environment, link, planned, self._progress.note)
         self._unwatch = signals.watch(session, abort=self._abort, say=self._progress.note)
+        if environment.web_ui is not None:
+            web.attach(environment.web_ui, session, environment.parsed_options.web_base_path)
         begin(session, environment, self._progress)
         if not environment.stop_timeout:
             # Locust would cut streams that are in flight at the end; they are measured to their own deadlines instead.

@@ -107,7 +107,8 @@ def _prepare(options: Any, decide: Decide | None, finish: Finish | None) -> Sess
     if request.dry_run:
         print(plan_text(request.plan, request.target, request.endpoint), end="")
         sys.exit(ExitCode.COMPLETE)
-    if not request.yes and (question := must_ask(request.plan)):
+    asked = request.yes or request.resumed is not None  # it was, when the run began
+    if not asked and (question := must_ask(request.plan)):
         raise ConfigError(question)
     # So does a table, drawn every two seconds; who wants it asks for it.
     options.only_summary = options.only_summary or not options.print_stats

@@ -4,6 +4,7 @@ The same rules as the report's, from what the workers sent: lag and CPU inside e
 against live users in every sample of it. A visit that may not stand is repeated once.
 """
 
+from array import array
 from collections import defaultdict
 from typing import Any
 
@@ -18,36 +19,34 @@ class Judge:
     """Collects the rows of one visit after another."""
 
     def __init__(self) -> None:
-        self._records: dict[str, list[dict[str, Any]]] = defaultdict(list)
+        self._spans: dict[tuple[str, int], tuple[float, float]] = {}  # (worker, visit) -> its measured window, ms
+        self._gaps: dict[int, array[float]] = defaultdict(lambda: array("d"))  # visit -> ITL, ms
         self._samples: dict[str, list[dict[str, Any]]] = defaultdict(list)
 
     def clear(self) -> None:
         """A visit opens: what came before is not its."""
-        self._records.clear()
+        self._spans.clear()
+        self._gaps.clear()
         self._samples.clear()
 
     def take(self, row: dict[str, Any]) -> None:
-        """A record or a sample of a worker."""
+        """A record or a sample of a worker. Of records only what the verdict needs is kept: a soak has very many."""
         worker = str(row.get("worker"))
         if row["kind"] == "telemetry":
             self._samples[worker].append(row)
         elif row.get("phase") == "measure" and row.get("start_ms") is not None:
-            self._records[worker].append(row)
+            start, end = self._spans.get((worker, row["visit"]), (row["start_ms"], _end(row)))
+            self._spans[worker, row["visit"]] = min(start, row["start_ms"]), max(end, _end(row))
+            self._gaps[row["visit"]].extend(row["itl_ms"] or ())
 
     def verdict(self, visit: int) -> Validity:
         """The verdict on the visit with this index, over all workers that measured a part of it."""
-        gaps: list[float] = []
         found: list[Validity] = []
-        spans: dict[str, tuple[float, float]] = {}
-        for worker, records in self._records.items():
-            mine = [row for row in records if row["visit"] == visit]
-            if mine:
-                gaps += [gap for row in mine for gap in row["itl_ms"] or ()]
-                spans[worker] = min(row["start_ms"] for row in mine), max(map(_end, mine))
-        itl = nearest_rank(gaps, 0.5)
-        for worker, (start, end) in spans.items():
-            rows = [row for row in self._samples[worker] if start <= row["at_ms"] <= end + ROW_MS]
-            found += [_health(rows, itl), *_users([row for row in rows if row["at_ms"] <= end])]
+        itl = nearest_rank(self._gaps[visit], 0.5)
+        for (worker, measured), (start, end) in self._spans.items():
+            if measured == visit:
+                rows = [row for row in self._samples[worker] if start <= row["at_ms"] <= end + ROW_MS]
+                found += [_health(rows, itl), *_users([row for row in rows if row["at_ms"] <= end])]
         return worst(*found)
 
 

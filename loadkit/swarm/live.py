@@ -103,6 +103,7 @@ class Live:
         moved = f" (port {port} is taken)" if exporter.moved else ""
         run, series = self.registry.about.run, self.registry.planned_series
         self._say(f'metrics: {exporter.url}{moved}, run="{run}", at most {series:,} series (of {MAX_SERIES:,})')
+        self._say(f"live page: {exporter.url.removesuffix('metrics')}")
         return exporter
 
     def _on_record(self, *, record: dict[str, Any], **_: object) -> None:

@@ -95,6 +95,11 @@ class Manifest:
         self._save()
 
     @property
+    def visits(self) -> list[dict[str, Any]]:
+        """How every visit went so far, by its index."""
+        return self._data["visits"]
+
+    @property
     def visit_count(self) -> int:
         """Visits planned and added."""
         return len(self._data["visits"])

@@ -48,53 +48,68 @@ def prepare(
     """
     if request.plan.refine and decide is None:
         raise ConfigError("--refine: the locustfile has to end with install(finish, decide)")
-    run = request.resumed
     environ = environ if request.plan.proxy else without_proxies(environ)
     check_limits(request.plan)
     target = table.start(request, environ, cwd)
     try:
         if target.running is not None:
             say(f"target: {target.kind}, {_described(target)}")
-        budget = budget_of(request.plan, target.endpoint)
-        if run is not None:
-            again.room(run, budget)
-        key = target.endpoint.key(environ)
-        with open_client(target.endpoint, key, environ) as client:
-            tokenizer = request.plan.tokenizer
-            found = check(client, target.endpoint, key, environ, ping=request.check, tokenizer=tokenizer, say=say)
-            target.endpoint = found.endpoint
-            plan = request.plan if run is not None else _within(request.plan, found)
-            _warn(plan, found, say)
-            texts = build_texts(plan if run is None else replace(plan, cells=run.cells), found.counting, say)
-        if run is None:
-            folder = RunFolder.create(request.out, datetime.now(UTC), run_id := new_run_id())
-        else:
-            folder, run_id = run.folder, run.manifest["run_id"]
-            again.same(run, target, texts)
-        about = redacted(_about(plan, target, found, texts, environ), Redactor([key] if key else []))
-        manifest = Manifest(folder, run_id, plan, about)
-        session = Session(
-            run_id=run_id,
-            plan=plan,
-            target=target,
-            key=key,
-            texts=texts,
-            bos_tokens=found.counting.bos_tokens,
-            overhead_tokens=found.counting.overhead_tokens,
-            folder=folder,
-            manifest=manifest,
-            environ=environ,
-            decide=decide,
-            build=_builder(target.endpoint, key, found.counting, environ),
-            metrics=request.metrics,
-            **({} if run is None else again.names(run)),
-        )
-        if run is not None:
-            again.take_over(session, run)
-        return session
+        return _on(target, request, environ, say, decide)
     except BaseException:
         target.stop()
         raise
+
+
+def _on(
+    target: Target, request: RunRequest, environ: Mapping[str, str], say: Callable[[str], None], decide: Decide | None
+) -> Session:
+    """The session on a target that is there."""
+    run = request.resumed
+    budget = budget_of(request.plan, target.endpoint)
+    if run is not None:
+        again.room(run, budget)
+    key = target.endpoint.key(environ)
+    found, plan, texts = _checked(target, request, key, environ, say)
+    if run is None:
+        folder = RunFolder.create(request.out, datetime.now(UTC), run_id := new_run_id())
+    else:
+        folder, run_id = run.folder, run.manifest["run_id"]
+        again.same(run, target, texts)
+    about = redacted(_about(plan, target, found, texts, environ), Redactor([key] if key else []))
+    session = Session(
+        run_id=run_id,
+        plan=plan,
+        target=target,
+        key=key,
+        texts=texts,
+        bos_tokens=found.counting.bos_tokens,
+        overhead_tokens=found.counting.overhead_tokens,
+        folder=folder,
+        manifest=Manifest(folder, run_id, plan, about),
+        environ=environ,
+        decide=decide,
+        build=_builder(target.endpoint, key, found.counting, environ),
+        metrics=request.metrics,
+        **({} if run is None else again.names(run)),
+    )
+    if run is not None:
+        again.take_over(session, run)
+    return session
+
+
+def _checked(
+    target: Target, request: RunRequest, key: str | None, environ: Mapping[str, str], say: Callable[[str], None]
+) -> tuple[Check, Plan, dict[int, TierText | PublicTier]]:
+    """What the check found, which completes the target's endpoint; the plan for it; and its prompts."""
+    run = request.resumed
+    with open_client(target.endpoint, key, environ) as client:
+        tokenizer = request.plan.tokenizer
+        found = check(client, target.endpoint, key, environ, ping=request.check, tokenizer=tokenizer, say=say)
+        target.endpoint = found.endpoint
+        plan = request.plan if run is not None else _within(request.plan, found)
+        _warn(plan, found, say)
+        texts = build_texts(plan if run is None else replace(plan, cells=run.cells), found.counting, say)
+    return found, plan, texts
 
 
 def _builder(endpoint: Endpoint, key: str | None, counting: Counting, environ: Mapping[str, str]) -> Build:

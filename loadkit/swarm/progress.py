@@ -75,7 +75,8 @@ class Progress:
         self._quiet = quiet
         self._now = now
         self._started = self._opened = self._written = now()
-        self._visit: Visit | None = None
+        self._visit: Visit | None = None  # the last one that opened
+        self._running = False
         self._finished = 0
         self._weight_done = 0.0
         self.about: Callable[[], Mapping[str, int]] = dict  # of the workers, where there are any
@@ -86,7 +87,8 @@ class Progress:
             return
         self._visit = self._visits[visit]
         cell = self._of(self._visit.cell.id)
-        if state == "open":
+        self._running = state == "open"
+        if self._running:
             cell.state, self._opened = "running", self._now()
             return
         self._finished += 1
@@ -165,8 +167,7 @@ class Progress:
         total = sum(self._weight(visit) for visit in self._visits.values())
         left = total - self._weight_done
         if self._plan.duration_s is not None:  # weights are seconds then
-            done = self._finished == len(self._visits)
-            left = 0.0 if done else max(0.0, left - (self._now() - self._opened))
+            left -= min(self._now() - self._opened, self._plan.duration_s) if self._running else 0.0
         elif not self._weight_done:
             return "time left -"
         else:

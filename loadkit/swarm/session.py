@@ -85,6 +85,7 @@ class Session:
         self.live_users = 0
         self.when_stopped: Callable[[], None] = lambda: None  # what ends the users where no shape sees it by itself
         self.records = events.record  # told every record; a master has a hook of its own, for those of its workers
+        self.samples = events.Hook()  # told every row of telemetry
         self.users: Callable[[], tuple[int, int]] = self._users
         self.about_fleet: Callable[[], Mapping[str, int]] = dict
         self.when_repeated: Callable[[Visit, str, str], None] = lambda visit, state, why: None
@@ -204,8 +205,9 @@ class Session:
         self.disperse()
 
     def sample(self, row: dict[str, Any]) -> None:
-        """Keep a row of telemetry, and tell the live metrics."""
+        """Keep a row of telemetry, and tell who listens."""
         self.store.telemetry(row)
+        self.samples.fire(row=row)
         if self.live is not None:
             self.live.on_sample(row)
 

@@ -81,3 +81,14 @@ def test_objectives_that_cannot_be_read_are_none_and_are_said(text):
 def test_a_damaged_line_is_a_record_lost():
     """Whatever the line held, the run is not complete."""
     assert ending(DONE, [cell()], saturated=False, damaged_lines=1) == 3
+
+
+@pytest.mark.parametrize("damage", [["done"], {}, 5, None])
+def test_a_state_or_a_reason_of_a_wrong_type_is_no_state(damage):
+    """A damaged visit is not done, whatever stands there, and its reasons are none."""
+    visits = [{"state": damage, "cell": "128x1"}, {"state": "done", "repeated_as": 3, "validity": {"reasons": damage}}]
+    manifest = DONE | {"visits": visits}
+    assert ending(manifest, [cell()], saturated=False) == 3
+    found = course(manifest)
+    assert found["visits_done"] == 0
+    assert [row["reasons"] for row in found["repeated"]] == [damage if isinstance(damage, list) else []]

@@ -7,6 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from loadkit.analysis.decide import decide
+from loadkit.analysis.ending import ending
 from loadkit.analysis.rate_search import Point, bracket, judge, next_rate, rate_search
 from loadkit.measure import slo
 from loadkit.plan.further import Decision, Seen, Tally
@@ -212,6 +213,23 @@ def test_the_summary_says_the_highest_rate_and_its_interval(cells, interval, hig
     assert found["sentence"] == sentence
     verdicts = [row["sustained"] for row in found["rates"]]
     assert [verdict is None for verdict in verdicts] == [cell["validity"]["status"] == "invalid" for cell in cells]
+
+
+@pytest.mark.parametrize(
+    ("plan", "ttft", "missed"),
+    [
+        ({"slo": "ttft=2s"}, (200.0, 2500.0), True),
+        ({"slo": "ttft=2s", "rate_search": True}, (200.0, 2500.0), False),
+        ({"slo": "ttft=2s", "rate_search": True}, (2200.0, 2500.0), True),
+    ],
+)
+def test_a_search_fails_its_objectives_only_where_no_rate_meets_them(plan, ttft, missed):
+    """It goes on until a rate misses one, which is no failure of the run; a sweep was told which rates to hold."""
+    cells = [
+        cell_of(rate, ttft=value) | {"outcomes": {"ok": 100}} for rate, value in zip((6.0, 7.0), ttft, strict=True)
+    ]
+    code = ending({"plan": plan, "visits": [], "ended_at": "2026-01-01"}, cells, saturated=False)
+    assert code == (4 if missed else 0)
 
 
 def test_a_closed_loop_has_no_rates():

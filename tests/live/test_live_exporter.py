@@ -67,7 +67,9 @@ def test_the_page_is_served_in_the_format_that_is_asked_for(serve, fetch, regist
 @pytest.mark.parametrize(
     ("request_", "status"),
     [
-        (b"GET / HTTP/1.1\r\n\r\n", b"404"),
+        (b"GET / HTTP/1.1\r\n\r\n", b"200"),
+        (b"HEAD / HTTP/1.1\r\n\r\n", b"200"),
+        (b"GET /favicon.ico HTTP/1.1\r\n\r\n", b"404"),
         (b"GET /metrics?x=1 HTTP/1.1\r\n\r\n", b"200"),
         (b"POST /metrics HTTP/1.1\r\n\r\n", b"405"),
         (b"\xff\x00\r\n\r\n", b"405"),

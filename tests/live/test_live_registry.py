@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from loadkit.live.labels import CODES, MAX_CELLS, MAX_SERIES, OUTCOMES, PHASES, USUAL_CODES, code_of
 from loadkit.live.registry import About, Registry
 from loadkit.live.table import METRICS
+from loadkit.live.workers import BOARD_KEYS, MAX_NAMES
 from loadkit.measure.histogram import Histogram
 from loadkit.record.names import Outcome
 
@@ -151,6 +152,14 @@ def test_strange_values_are_other_and_more_cells_than_the_budget_share_one(regis
     assert ("other", "other", "other") in places
     assert made.series < MAX_SERIES
     assert sum(count for _, count in made.families["loadkit_requests_total"].scalars()) == 3 * MAX_CELLS
+
+
+def test_the_greatest_registry_is_within_the_budget(registry):
+    """More tiers than have series of their own, every objective there can be, hundreds of workers and sensors."""
+    quantiles = ("p50", "p90", "p95", "p99", "mean", "max")
+    every = ",".join(f"{name}.{q}=1s" for name in ("ttft", "itl", "tpot", "e2e") for q in quantiles)
+    made = registry(cells=[(n, 1) for n in range(1, 300)], slo=every, workers=MAX_NAMES)
+    assert 45_000 < made.planned_series + len(BOARD_KEYS) * (MAX_NAMES + 1) <= MAX_SERIES
 
 
 def test_the_series_told_at_the_start_are_those_of_the_end(registry, answer):

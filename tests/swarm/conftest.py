@@ -11,6 +11,7 @@ import time
 import urllib.request
 import uuid
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -33,8 +34,8 @@ def until(found, what):
 class Sim:
     """A simulator in its own process and the truth it keeps."""
 
-    def __init__(self, args):
-        command = [sys.executable, "-m", "loadkit.sim", "serve", *args, "--stdin-guard"]
+    def __init__(self, args, prefix=()):
+        command = [*prefix, sys.executable, "-m", "loadkit.sim", "serve", *args, "--stdin-guard"]
         self.process = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
         )
@@ -161,20 +162,24 @@ class Run:
 class Fleet:
     """One run on workers, with all its processes, which are known by a variable of their environment.
 
-    Every process is started behind a `prefix`, such as a command that enters a network namespace.
+    Every process is started behind a `prefix`, such as a command that enters a network namespace; the workers of
+    `hosted` behind one each of `workers_prefixes`, looking for their master at `master_host`.
     """
 
-    def __init__(self, start, server, prefix=()):
+    def __init__(self, start, server, prefix=(), workers_prefixes=None, master_host="127.0.0.1"):
         self.server, self._start, self._prefix = server, start, prefix
         self.mark = uuid.uuid4().hex
+        self._workers_prefixes = workers_prefixes or [prefix, prefix]
+        self._master_host = master_host
         self.workers = []
 
-    def _python(self, *words, env=None):
-        return self._start(*words, env={MARK: self.mark, **(env or {})}, prefix=self._prefix)
+    def _python(self, *words, env=None, prefix=None):
+        prefix = self._prefix if prefix is None else prefix
+        return self._start(*words, env={MARK: self.mark, **(env or {})}, prefix=prefix)
 
-    def forked(self, *options):
+    def forked(self, *options, workers=2):
         """`loadkit run --workers 2`."""
-        self.run = self._python("-m", "loadkit.cli.main", "run", self.server.url, "--workers", "2", *options)
+        self.run = self._python("-m", "loadkit.cli.main", "run", self.server.url, "--workers", workers, *options)
         return self
 
     def processes(self, *options, file):
@@ -184,14 +189,21 @@ class Fleet:
         self.run = self._python("-m", "locust", "-f", file, *mode, "--url", self.server.url, *options)
         return self
 
-    def hosted(self, *options, file, port=None, workers=2, env=None):
+    def hosted(self, *options, file, port=None, env=None):
         """`locust --master`, in the environment `env`, and two `locust --worker`."""
         self.port = port or free_port()
         mode = ("--headless", "--master", "--master-bind-port", self.port, "--expect-workers", "2")
         self.run = self._python("-m", "locust", "-f", file, *mode, "--url", self.server.url, *options, env=env)
-        for _ in range(workers):
-            self.workers.append(self._python("-m", "locust", "-f", file, "--worker", "--master-port", self.port))
+        self._file = file
+        for number in range(len(self._workers_prefixes)):
+            self.join(number)
         return self
+
+    def join(self, number):
+        """One more worker of `hosted`, where the one of this number is or was."""
+        where = ("--worker", "--master-host", self._master_host, "--master-port", self.port)
+        prefix = self._workers_prefixes[number]
+        self.workers.append(self._python("-m", "locust", "-f", self._file, *where, prefix=prefix))
 
     def alive(self, *words):
         """Process ids of the run whose command line has all these words."""
@@ -207,11 +219,19 @@ class Fleet:
                     found.append(int(folder.name))
         return sorted(found)
 
-    def worker(self, until):
-        """Process id of a worker that streams: both are up then."""
-        until(lambda: len(self.alive("loadkit.swarm")) == 2 or self.run.process.poll() is not None, "two workers")
-        assert self.run.process.poll() is None, self.run.err
-        self.server.reached(in_flight=4, received=6)
+    def streams(self, received=6):
+        """Wait until four requests are in flight, and so many have come."""
+
+        def found():
+            assert self.run.process.poll() is None, self.run.err
+            stats = self.server.stats()
+            return stats["in_flight"] == 4 and stats["received"] >= received
+
+        until(found, "four streams")
+
+    def worker(self):
+        """Process id of a worker of `forked`, when both stream."""
+        self.streams()
         return self.alive("loadkit.swarm")[0]
 
     def end(self):
@@ -251,12 +271,13 @@ def free_port():
 
 @pytest.fixture(scope="session")
 def make_sim():
-    """make_sim(*args): a simulator that ends with the tests, if not before."""
+    """make_sim(*args, prefix=()): a simulator that ends with the tests, if not before."""
     sims = []
 
-    def start(*args):
-        sims.append(Sim(args))
-        return sims[-1]
+    def start(*args, prefix=()):
+        sim = Sim(args, prefix)
+        sims.append(sim)
+        return sim
 
     yield start
     for sim in sims:
@@ -275,8 +296,9 @@ def start(tmp_path_factory):
     runs = []
 
     def begin(*command, env=None, **options):
-        runs.append(Run(tmp_path_factory.mktemp("run"), [str(word) for word in command], env, **options))
-        return runs[-1]
+        run = Run(tmp_path_factory.mktemp("run"), [str(word) for word in command], env, **options)
+        runs.append(run)
+        return run
 
     yield begin
     for run in runs:
@@ -289,6 +311,20 @@ def start(tmp_path_factory):
 def make_fleet(start):
     """make_fleet(server, prefix=()): a run on workers, to be started by one of its methods."""
     return functools.partial(Fleet, start)
+
+
+@pytest.fixture(scope="module")
+def side_by_side():
+    """side_by_side({name: scenario}): all are started, three at a time, since they mostly wait; returns a function that
+    gives what the scenario of a name has come to, and raises what it raised."""
+    with ThreadPoolExecutor(3) as pool:
+
+        def begin(scenarios):
+            under_way = {name: pool.submit(scenario) for name, scenario in scenarios.items()}
+            return lambda name: under_way[name].result()
+
+        yield begin
+        pool.shutdown(cancel_futures=True)
 
 
 @pytest.fixture(scope="session")

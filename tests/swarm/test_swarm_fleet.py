@@ -1,9 +1,10 @@
 """A master and two workers as real processes: whatever dies, nothing is lost and nothing is believed that is not so."""
 
+import math
 import os
 import signal
-import time
 from collections import Counter, defaultdict
+from functools import partial
 
 import pytest
 
@@ -12,6 +13,7 @@ PLAN = ("--tiers", "32", "--concurrency", "4", "--rounds", str(ROUNDS), "--max-t
 LONG = ("--tiers", "32", "--concurrency", "4", "--rounds", "500", "--max-tokens", "4", "--no-check")
 LAW = ("--ttft-ms", "250", "--itl-ms", "10")
 BETWEEN_MS = 200  # requests take 280
+COUNTS = {"one": 1, "two": 2, "four": 4}
 
 
 def measured(rows):
@@ -19,34 +21,54 @@ def measured(rows):
 
 
 @pytest.fixture(scope="module")
-def fleets(make_sim, make_fleet, locustfiles):
-    """fleets[name]: a scenario, started when it is first asked for: all at once would be too many processes."""
-    ladder = locustfiles / "ladder.py"
-    two_tiers = ("--tiers", "32,48", "--concurrency", "1,4", "--rounds", "2", "--max-tokens", "4", "--seed", "7")
-    starts = {
-        "end": lambda fleet: fleet.forked(*two_tiers),
-        "term": lambda fleet: fleet.forked(*LONG),
-        "kill": lambda fleet: fleet.forked(*PLAN),
-        "stop": lambda fleet: fleet.forked(*PLAN),
-        "master": lambda fleet: fleet.forked(*LONG),
-        "hosted": lambda fleet: fleet.hosted(*PLAN, file=ladder),
-        "processes": lambda fleet: fleet.processes(*PLAN, file=ladder),
-    }
+def fleets(side_by_side, make_sim, make_fleet, loadkit, locustfiles, start, until):
+    """fleets(name): the fleet of a scenario, at its end. "alone" is one process that does what "one", "two" and "four"
+    workers do, with the same seed."""
+    seeded = ("--tiers", "32,48", "--concurrency", "1,4", "--rounds", "2", "--max-tokens", "4", "--seed", "7")
 
-    class Fleets(dict):
-        def __missing__(self, name):
-            self[name] = starts[name](make_fleet(make_sim(*LAW)))
-            return self[name]
+    def end(fleet):
+        fleet.end()
+        return fleet
 
-    started = Fleets()
-    for name in ("end", "hosted", "processes"):  # nothing is done to these while they run
-        started[name]
-    return started
+    def fresh():
+        return make_fleet(make_sim(*LAW))
+
+    def workers(count):
+        return end(fresh().forked(*seeded, "--no-check", workers=count))
+
+    def alone():
+        fleet = fresh()
+        fleet.run = loadkit(fleet.server.url, *seeded, "--no-check")
+        return end(fleet)
+
+    def processes():
+        return end(fresh().processes(*PLAN, file=locustfiles / "ladder.py"))
+
+    def kill():
+        fleet = fresh().forked(*PLAN)
+        os.kill(fleet.worker(), signal.SIGKILL)
+        return end(fleet)
+
+    def master():
+        fleet = fresh().forked(*LONG)
+        fleet.streams()
+        fleet.run.signal(signal.SIGKILL)
+        fleet.end()
+        until(lambda: not fleet.alive(), "the end of all workers")
+        fleet.before = fleet.run.sent
+        fleet.merges = []
+        for _ in range(2):
+            fleet.merges.append(start("-m", "loadkit.cli.main", "merge", fleet.run.folder))
+            fleet.merges[-1].end()
+        return fleet
+
+    counts = {name: partial(workers, count) for name, count in COUNTS.items()}
+    return side_by_side({**counts, "alone": alone, "processes": processes, "kill": kill, "master": master})
 
 
 def test_a_run_on_workers_ends_like_any_other(fleets):
     """Both workers measure, every slot and round is measured once, and no prompt is sent twice."""
-    fleet = fleets["end"]
+    fleet = fleets("two")
     fleet.check(0)
     run = fleet.run
     standing = [row for row in run.records if row["visit"] not in fleet.repeated]
@@ -64,11 +86,49 @@ def test_a_run_on_workers_ends_like_any_other(fleets):
     assert len(set(ids)) == len(ids)
 
 
-@pytest.mark.parametrize("name", ["end", "hosted", "processes"])
+@pytest.mark.parametrize("name", COUNTS)
+def test_workers_measure_what_one_process_measures(fleets, name):
+    """Same seed, same schedule: every cell has as many requests in every round as without workers, with the same
+    prompts, however many workers share them."""
+    fleet, alone = fleets(name), fleets("alone")
+    fleet.check(0)
+    rows = measured(row for row in fleet.run.records if row["visit"] not in fleet.repeated)
+    expected = measured(alone.run.records)
+
+    def count(found):
+        return Counter((row["cell"], row["round"]) for row in found)
+
+    assert count(rows) == count(expected)
+    repeats = {visit["repeated_as"] for visit in fleet.repeated.values()}  # they must not meet their own in a cache
+    prompts = [row["prompt_sha256"] for row in measured(fleet.run.records) if row["visit"] not in repeats]
+    assert Counter(prompts) == Counter(row["prompt_sha256"] for row in expected)
+    assert len({row["worker"] for row in fleet.run.records}) == COUNTS[name]
+
+
+@pytest.mark.parametrize("name", COUNTS)
+def test_the_summary_is_that_of_all_workers_requests_together(fleets, name):
+    """Counts and percentiles are exactly those of the union of what the workers measured."""
+    fleet = fleets(name)
+    workers = defaultdict(list)
+    for row in measured(row for row in fleet.run.records if row["visit"] not in fleet.repeated):
+        workers[row["worker"]].append(row)
+    union = [row for rows in workers.values() for row in rows]
+    assert [cell["n"] for cell in fleet.run.summary["cells"]] == [2, 2, 8, 8]
+    for cell in fleet.run.summary["cells"]:
+        rows = [row for row in union if row["cell"] == cell["cell"]]
+        assert (cell["n"], cell["ok"]) == (len(rows), len([row for row in rows if row["outcome"] == "ok"]))
+        for number in ("ttft_ms", "tpot_ms", "e2e_ms"):
+            values = sorted(row[number] for row in rows)
+            for q in (50, 90, 95, 99):
+                assert cell[number][f"p{q}"] == values[math.ceil(q / 100 * len(values)) - 1]
+            assert (cell[number]["min"], cell[number]["max"]) == (values[0], values[-1])
+
+
+@pytest.mark.parametrize("name", ["two", "processes"])
 def test_all_streams_of_all_workers_are_up_while_anything_is_measured(fleets, name):
     """The clock is one on this machine: at every start and end of a measured request all streams are up, or between two
     of their requests, which is shorter by far than a request."""
-    fleet = fleets[name]
+    fleet = fleets(name)
     fleet.end()
     visits = defaultdict(list)
     for row in fleet.run.records:
@@ -93,7 +153,7 @@ def _peak(rows):
 
 def test_telemetry_of_all_processes_says_who_is_there(fleets):
     """Each worker's samples say its own streams; the master's say all users and all workers, second by second."""
-    fleet = fleets["end"]
+    fleet = fleets("two")
     fleet.run.end()
     rows = fleet.run.telemetry
     workers = {row["worker"] for row in fleet.run.records}
@@ -105,22 +165,10 @@ def test_telemetry_of_all_processes_says_who_is_there(fleets):
     assert {row["users_planned"] for row in inside if row["worker"] in workers} == {2}
 
 
-def test_a_signal_to_the_master_drains_the_workers(fleets, until):
-    """SIGTERM in mid-cell: what is in flight on every worker ends and is kept; exit code 7."""
-    fleet = fleets["term"]
-    fleet.worker(until)
-    fleet.run.signal(signal.SIGTERM)
-    fleet.check(7)
-    assert {row["outcome"] for row in fleet.run.records} == {"ok"}
-    assert [visit["state"] for visit in fleet.run.manifest["visits"]] == ["stopped"]
-    assert fleet.run.manifest["stopped_by"] == "SIGTERM"
-
-
-def test_a_killed_worker_makes_the_cell_invalid_once(fleets, until):
+def test_a_killed_worker_is_replaced(fleets):
     """kill -9 of a worker in mid-cell: the visit is stopped and named, repeated with a new worker, the run is whole.
     What the dead worker had in flight is known too, from its spool."""
-    fleet = fleets["kill"]
-    os.kill(fleet.worker(until), signal.SIGKILL)
+    fleet = fleets("kill")
     code = fleet.end()
     run = fleet.run
     assert code == run.summary["exit_code"], run.err
@@ -141,55 +189,22 @@ def test_a_killed_worker_makes_the_cell_invalid_once(fleets, until):
     fleet.check_tidy()
 
 
-def test_a_stalled_worker_makes_the_cell_invalid_once(fleets, until):
-    """A worker that stands still for 8 s is lost, comes back with all its records, and the visit is repeated."""
-    fleet = fleets["stop"]
-    worker = fleet.worker(until)
-    os.kill(worker, signal.SIGSTOP)
-    fleet.run.said("was lost")
-    time.sleep(3)
-    os.kill(worker, signal.SIGCONT)
-    fleet.check(0)
-    first, second, *_ = fleet.run.manifest["visits"]
-    assert (first["state"], first["repeated_as"], second["repeats"]) == ("stopped", 1, 0)
-    assert "said nothing" in first["validity"]["reasons"][0]
-    assert "is back" in fleet.run.err
-    assert len({row["worker"] for row in fleet.run.records}) == 2
-
-
-def test_a_killed_master_takes_its_workers_along(fleets, start, until):
+def test_a_killed_master_takes_its_workers_along(fleets):
     """kill -9 of the master: workers end what is in flight and leave; a merge of their spools makes the records whole,
     and the run is what it is, incomplete."""
-    fleet = fleets["master"]
-    fleet.worker(until)
-    fleet.run.process.kill()
-    fleet.run.process.wait()
-    until(lambda: not fleet.alive(), "the end of all workers")
-    run = fleet.run
-    run_id = run.manifest["run_id"]
-    assert fleet.server.received(run_id) - run.sent, "the master was too quick"
-    merge = start("-m", "loadkit.cli.main", "merge", run.folder)
-    assert merge.end() == 3, merge.err
-    assert "merged 2 spools" in merge.err
-    assert run.sent == fleet.server.received(run_id)
+    fleet = fleets("master")
+    run, received = fleet.run, fleet.server.received(fleet.run.manifest["run_id"])
+    assert received - fleet.before, "the master was too quick"
+    first, second = fleet.merges
+    assert (first.end(), second.end()) == (3, 3), first.err
+    assert "merged 2 spools" in first.err
+    assert "0 requests and 0 samples added" in second.err
+    assert run.sent == received
     assert {row["outcome"] for row in run.records} == {"ok"}
-    again = start("-m", "loadkit.cli.main", "merge", run.folder)
-    assert again.end() == 3
-    assert "0 requests and 0 samples added" in again.err
-
-
-def test_the_same_locustfile_runs_with_master_and_workers(fleets):
-    """locust --master and --worker: as with `loadkit run --workers`, and Locust's own table has every request."""
-    fleet = fleets["hosted"]
-    fleet.check(0)
-    assert [worker.end() for worker in fleet.workers] == [0, 0]
-    assert len({row["worker"] for row in fleet.run.records}) == 2
-    (line,) = [line for line in fleet.run.err.splitlines() if line.split()[:2] == ["LLM", "32x4"] and "(" in line]
-    assert int(line.split()[2]) == len(fleet.run.records)
 
 
 def test_locusts_processes_are_workers_too(fleets):
     """locust --processes 2: the children are its workers, no listener is shared, nobody is left."""
-    fleet = fleets["processes"]
+    fleet = fleets("processes")
     fleet.check(0)
     assert len({row["worker"] for row in fleet.run.records}) == 2

@@ -1,7 +1,5 @@
 """Parts of the room by themselves, in a process of their own, with clocks that are told the time."""
 
-from itertools import pairwise
-
 VISITS = """
 import json, random
 from loadkit.swarm.visits import Visits
@@ -168,9 +166,9 @@ import json
 from loadkit.plan.ladder import Cell, Plan
 from loadkit.swarm.progress import Progress
 
-now, shown, kept = 0.0, "", []
-
 class Terminal:
+    def __init__(self):
+        self.rows, self.row = [""], 0
     def isatty(self):
         return True
     def fileno(self):
@@ -178,47 +176,150 @@ class Terminal:
     def flush(self):
         pass
     def write(self, text):
-        global shown
-        for part in text.split("\\n")[:-1]:
-            over(part)
-            kept.append(shown.rstrip())
-            shown = ""
-        over(text.split("\\n")[-1])
+        while text:
+            if text.startswith("\\r"):
+                self.column, text = 0, text[1:]
+            elif text.startswith("\\x1b[J"):
+                self.rows[self.row:] = [self.rows[self.row][:self.column]]
+                text = text[3:]
+            elif text.startswith("\\x1b["):
+                up, _, text = text[2:].partition("A")
+                self.row -= int(up)
+            elif text.startswith("\\n"):
+                self.row, self.column, text = self.row + 1, 0, text[1:]
+                self.rows += [""] * (self.row + 1 - len(self.rows))
+            else:
+                self.rows[self.row] = self.rows[self.row] + text[0]
+                self.column, text = len(self.rows[self.row]), text[1:]
+    def __str__(self):
+        return "\\n".join(self.rows)
 
-def over(text):
-    global shown
-    for piece in text.split("\\r"):
-        shown = piece + shown[len(piece):] if text.startswith("\\r") else shown + piece
+class Plain(Terminal):
+    def isatty(self):
+        return False
 
+now = 0.0
+terminal, plain, quiet = Terminal(), Plain(), Plain()
 plan = Plan("test", (Cell(32, 1), Cell(64, 2)), seed=1, rounds=1, max_tokens=1)
-progress = Progress(plan, Terminal(), now=lambda: now)
-progress.on_stage(visit=0, state="open")
-progress.on_record(record={"outcome": "ok", "phase": "measure", "cell": "32x1", "ttft_ms": 12345.6})
+shown = [
+    Progress(plan, terminal, now=lambda: now),
+    Progress(plan, plain, now=lambda: now),
+    Progress(plan, quiet, now=lambda: now, quiet=True),
+]
 seen = []
+def all_of(name, *words, **named):
+    for progress in shown:
+        getattr(progress, name)(*words, **named)
 def tick():
-    progress.tick()
-    seen.append([shown.rstrip(), progress.line()])
+    all_of("tick")
+    seen.append(str(terminal))
+def record(outcome, cell, ttft):
+    all_of("on_record", record={"outcome": outcome, "phase": "measure", "cell": cell, "ttft_ms": ttft})
+
+all_of("on_stage", visit=0, state="open")
+record("ok", "32x1", 12345.6)
 tick()
 now = 30.0
-progress.on_stage(visit=0, state="done")
-progress.on_stage(visit=1, state="open")
-for now in (30.0, 5.0, 1.0):
-    tick()
-progress.note("a line of its own")
-progress.on_record(record={"outcome": "reset", "phase": "measure", "cell": "64x2", "ttft_ms": None})
+all_of("on_stage", visit=0, state="done")
+shown[0].about = lambda: {"workers_live": 1, "workers_planned": 2}
+all_of("on_stage", visit=1, state="open")
 tick()
-progress.on_stage(visit=1, state="done")
-print(json.dumps([seen, kept]))
+all_of("note", "a line of its own")
+record("reset", "64x2", None)
+tick()
+now = 95.0
+tick()
+all_of("on_stage", visit=1, state="done")
+tick()
+print(json.dumps([seen, str(plain), str(quiet)]))
 """
 
 
-def test_a_shorter_line_wipes_the_longer_one(snippet):
-    """What a terminal shows is the line as it is now, with nothing left of what stood there before."""
-    seen, kept = snippet(PROGRESS)
-    assert all(shown == line for shown, line in seen)
-    lengths = [len(shown) for shown, _ in seen]
-    assert min(b - a for a, b in pairwise(lengths)) < 0
-    assert seen[0][1] == "[0/2] cell 32x1 round 1/1, TTFT p50 12,346 ms (n=1), time left -"
-    assert kept[0].startswith("[1/2] cell 32x1 round 1/1, TTFT p50 12,346 ms (n=1), time left ")
-    assert kept[1] == "a line of its own"
-    assert kept[2].startswith("[2/2] cell 64x2 rounds 1-1, TTFT -, 1 failed, time left 0 s")
+def test_a_terminal_shows_every_cell(snippet):
+    """A table that is written over: state, requests, TTFT so far and errors of each cell, workers and time left; lines
+    that stay stand above it, and nothing is left of what stood there before."""
+    seen, _, _ = snippet(PROGRESS)
+    assert seen[0].splitlines() == [
+        "  32x1  running        1 requests  TTFT p50 12,346 ms (n=1)",
+        "  64x2  planned        0 requests  TTFT -",
+        "[0/2] cell 32x1 round 1/1, TTFT p50 12,346 ms (n=1), time left -, 1 requests",
+    ]
+    assert seen[1].splitlines() == [
+        "[1/2] cell 32x1 round 1/1, TTFT p50 12,346 ms (n=1), time left 106 s, 1 requests",
+        "  32x1  done           1 requests  TTFT p50 12,346 ms (n=1)",
+        "  64x2  running        0 requests  TTFT -",
+        "[1/2] cell 64x2 rounds 1-1, TTFT -, time left 106 s, workers 1/2, 1 requests",
+    ]
+    assert seen[2].splitlines()[1:] == [
+        "a line of its own",
+        "  32x1  done           1 requests  TTFT p50 12,346 ms (n=1)",
+        "  64x2  running        1 requests  TTFT -  1 reset",
+        "[1/2] cell 64x2 rounds 1-1, TTFT -, time left 106 s, workers 1/2, 2 requests, 1",  # clipped at 79
+    ]
+    assert seen[-1].count("TTFT -") == 3  # the line that stays, the table and the line below it
+
+
+def test_without_a_terminal_there_are_plain_lines(snippet):
+    """One for each visit that has closed, and one where nothing was said for a minute; no control characters."""
+    _, plain, _ = snippet(PROGRESS)
+    assert [line.partition(",")[0] for line in plain.splitlines()] == [
+        "[1/2] cell 32x1 round 1/1",
+        "a line of its own",
+        "[1/2] cell 64x2 rounds 1-1",
+        "[2/2] cell 64x2 rounds 1-1",
+    ]
+
+
+def test_a_quiet_run_shows_nothing(snippet):
+    """Not even what happens beside the plan."""
+    assert snippet(PROGRESS)[2] == ""
+
+
+TIMED = """
+import json
+from loadkit.plan.ladder import Cell, Plan
+from loadkit.swarm.progress import Progress
+
+now = 0.0
+class Nowhere:
+    def write(self, text=""):
+        pass
+    flush = write
+plan = Plan("test", (Cell(32, 1), Cell(64, 1)), seed=1, rounds=1, duration_s=60.0)
+progress, lines = Progress(plan, Nowhere(), now=lambda: now), []
+def at(moment, *stage):
+    global now
+    now = moment
+    if stage:
+        progress.on_stage(visit=stage[0], state=stage[1])
+    lines.append(progress.line())
+at(2.0, 0, "open"); at(22.0); at(63.0); at(64.0, 0, "done"); at(65.0, 1, "open"); at(95.0); at(126.0, 1, "done")
+print(json.dumps([line.split(", ")[2] for line in lines]))
+"""
+
+
+def test_the_time_left_of_what_is_measured_for_a_time(snippet):
+    """What the plan says less what has passed of the open visit, which may take longer than its time to end."""
+    assert [line.removeprefix("time left ") for line in snippet(TIMED)] == [
+        "2 min", "100 s", "60 s", "60 s", "60 s", "30 s", "0 s",
+    ]  # fmt: skip
+
+
+SO_FAR = """
+import json, random
+from loadkit.swarm.progress import KEPT, CellSoFar
+
+rng, cell = random.Random(1), CellSoFar()
+values = [rng.gauss(1000, 50) for _ in range(5 * KEPT)]
+for value in values:
+    cell.add({"outcome": "ok", "phase": "measure", "ttft_ms": value})
+print(json.dumps([cell.ttft(), sorted(values)[len(values) // 2], len(cell._ttft), KEPT]))
+"""
+
+
+def test_a_long_run_keeps_few_values_of_its_ttft(snippet):
+    """The median so far stays that of all values, to a small part of their spread."""
+    text, median, kept, most = snippet(SO_FAR)
+    assert kept <= most
+    assert abs(float(text.split()[2].replace(",", "")) - median) <= 3
+    assert text.endswith(f"(n={5 * most})")

@@ -73,7 +73,7 @@ def test_the_line_renews_itself_on_a_terminal(runs):
     run.end()
     lines = run.screen.written().split("\n")
     (progress,) = [line for line in lines if "cell 32x2" in line]
-    renewed = progress.split("\r")[1:]
+    renewed = [text.removeprefix("\x1b[J") for text in progress.split("\r")]
     assert len(renewed) >= 3
     assert renewed[-1].startswith("[1/1] cell 32x2 rounds 1-1, TTFT p50 1,3")
     assert all(len(text) < WIDTH for text in renewed[:-1])

@@ -12,6 +12,7 @@ from loadkit.analysis.knee.read import ladder
 from loadkit.analysis.knee.tiers import Array, build
 
 MIN_TIERS = 4
+MOST_TIERS = 500  # the work grows with their square
 EVEN = 0.5
 QUANTILES = (0.05, 0.5, 0.95)
 
@@ -22,8 +23,9 @@ class Knee:
 
     `kind`: none, smooth (K25: 25 % above the tangent a + b x), hinge (steeper from here on), break (a step somewhere
     between two tiers), saturation (N90: 90 % of the greatest throughput), peak (a throughput that falls again).
-    `reason` of none: too_few_tiers, linear, concave, stairs (prompts padded to chunks), excess_below_gate (a bend of
-    less than 25 % at the longest tier), still_rising (the throughput saturates beyond the tiers).
+    `reason` of none: too_few_tiers, too_many_tiers, linear, concave, stairs (prompts padded to chunks),
+    excess_below_gate (a bend of less than 25 % at the longest tier), still_rising (the throughput saturates beyond the
+    tiers).
     `reason` of a knee: empty, or already_superlinear, already_saturated (it lies below all tiers), one_tier_below,
     one_tier_above (a single tier shows one of its sides: measure more of them).
     """
@@ -54,6 +56,8 @@ def locate(x: Any, samples: Any, *, axis: str = "length", metric: str = "ttft") 
     places, repeats = ladder(x, samples)
     if len(places) < MIN_TIERS:
         return nothing("too_few_tiers")
+    if len(places) > MOST_TIERS:
+        return nothing("too_many_tiers")
     if metric == "throughput":
         repeats = [place / values for place, values in zip(places, repeats, strict=True)]
     tiers = build(places, repeats)

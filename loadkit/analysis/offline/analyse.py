@@ -17,7 +17,7 @@ from loadkit.analysis.offline.trace import trace
 from loadkit.analysis.saved import lines, manifest_of
 from loadkit.analysis.summary import summarise
 from loadkit.plan.errors import ConfigError
-from loadkit.record.errors import FolderError, reason
+from loadkit.record.errors import FolderError, reason, regular
 from loadkit.record.folder import RunFolder
 from loadkit.record.jsonl import SCHEMA as RECORDS
 from loadkit.record.jsonl import Rows
@@ -51,7 +51,7 @@ def analyse(path: Path, *, bos: int | None, mapping: Iterable[str], explain: boo
 def _is_ours(path: Path) -> bool:
     """Whether the first line that is JSON is one of ours. Raises ConfigError for a schema of another version."""
     try:
-        with path.open("rb") as file:
+        with regular(path).open("rb") as file:
             for line in file:
                 row = _row(line)
                 if row is None:

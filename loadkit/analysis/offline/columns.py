@@ -29,6 +29,7 @@ FIELDS: dict[str, tuple[str, ...]] = {
     "total_ms": ("total_ms", "e2e_ms", "total_time_ms", "latency_ms"),
     "total_s": ("total_s", "e2e_s", "total_time_s", "total_sec", "latency_s"),
 }
+LENGTHS = ("target_tokens", "tokens_with_bos", "tokens_without_bos", "prompt_tokens", "real_tokens")
 TIMES = ("ttft_ms", "ttft_s", "no unit")
 _NO_UNIT = {"ttft": "ttft", "time_to_first_token": "ttft", "tpot": "tpot", "time_per_output_token": "tpot"}
 _BY_NAME = {name: field for field, names in FIELDS.items() for name in names}
@@ -57,8 +58,8 @@ def parse_map(words: Iterable[str]) -> dict[str, str]:
 def columns_of(names: Iterable[str], mapped: Mapping[str, str]) -> dict[str, str]:
     """{field: column} for the column names of a file; what the user mapped wins over names.
 
-    Raises ConfigError where a mapped column is not there, no column is a TTFT, a time does not say its unit, or two
-    columns mean one field.
+    Raises ConfigError where a mapped column is not there, no column is a TTFT or a length, a time does not say its
+    unit, or two columns mean one field.
     """
     known = list(dict.fromkeys(names))
     if missing := [column for column in mapped.values() if column not in known]:
@@ -83,6 +84,11 @@ def columns_of(names: Iterable[str], mapped: Mapping[str, str]) -> dict[str, str
     if not {"ttft_ms", "ttft_s"} & found.keys():
         raise ConfigError(
             f"no column is a TTFT; there are {_listed(known)}: name it with --map ttft_s=COLUMN or ttft_ms=COLUMN"
+        )
+    if not found.keys() & set(LENGTHS):
+        raise ConfigError(
+            f"no column is a length in tokens; there are {_listed(known)}: "
+            "name it with --map prompt_tokens=COLUMN (as counted) or target_tokens=COLUMN (as asked for)"
         )
     return found
 

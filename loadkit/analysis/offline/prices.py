@@ -10,6 +10,7 @@ from typing import Any
 from loadkit.analysis.reading import number
 from loadkit.analysis.spread import median
 from loadkit.analysis.strata import outcome_of
+from loadkit.plan.ladder import Cell
 from loadkit.record.names import Outcome, Phase
 
 WARN_FROM = 0.05  # a difference above this share of the price is warned of
@@ -20,7 +21,7 @@ class Prices:
     """Passes records on and keeps the three quotients of those that a price can come from; then `rows()`."""
 
     def __init__(self) -> None:
-        self._cells: dict[tuple[int, int], dict[str, array]] = {}
+        self._cells: dict[tuple[int, int, float], dict[str, array]] = {}
 
     def watch(self, records: Iterable[Mapping[str, Any]]) -> Iterable[Mapping[str, Any]]:
         """The records as they pass."""
@@ -35,7 +36,8 @@ class Prices:
         measured = record.get("phase") == Phase.MEASURE and outcome_of(record) == Outcome.OK
         if not measured or tier is None or streams is None or not ttft or not price:
             return
-        kept = self._cells.setdefault((int(tier), int(streams)), {n: array("d") for n in ("price", *KINDS)})
+        place = (int(tier), int(streams), number(record, "rate") or 0.0)
+        kept = self._cells.setdefault(place, {n: array("d") for n in ("price", *KINDS)})
         kept["price"].append(price)
         if target := number(record, "target_tokens"):
             kept["target"].append(ttft / target)
@@ -66,10 +68,10 @@ def warnings(rows: Iterable[Mapping[str, Any]]) -> list[str]:
     return told
 
 
-def _row(tier: int, streams: int, kept: Mapping[str, array]) -> dict[str, Any]:
+def _row(tier: int, streams: int, rate: float, kept: Mapping[str, array]) -> dict[str, Any]:
     price = median(kept["price"]) or 0.0
     row: dict[str, Any] = {
-        "cell": f"{tier}x{streams}",
+        "cell": Cell(tier, streams, rate=rate or None).id,
         "tier_tokens": tier,
         "concurrency": streams,
         "unit_price_ms": price,

@@ -43,12 +43,13 @@ def read(path: Path, times: frozenset[str] = frozenset()) -> list[Row]:
 
 
 def _csv(text: str) -> list[Row]:
+    text = text.replace("\r\n", "\n").replace("\r", "\n")
     header = text.partition("\n")[0]
     separator = max(_SEPARATORS, key=header.count)
     try:
         return [_cells(row) for row in csv.DictReader(io.StringIO(text), delimiter=separator)]
-    except csv.Error:
-        return []
+    except csv.Error as error:
+        raise ConfigError(f"the CSV cannot be read: {error}") from None
 
 
 def _cells(row: Mapping[Any, Any]) -> Row:

@@ -10,6 +10,7 @@ from typing import Any
 from loadkit.analysis.reading import number, numbers
 from loadkit.analysis.strata import outcome_of
 from loadkit.measure.quantile import LEVELS
+from loadkit.plan.ladder import Cell
 from loadkit.record.names import Outcome, Phase
 
 _STATED = "as the file states it"
@@ -50,7 +51,8 @@ def trace(records: Iterable[Mapping[str, Any]], summary: Mapping[str, Any]) -> l
     for record in records:
         if record.get("phase") != Phase.MEASURE or outcome_of(record) != Outcome.OK:
             continue
-        cell = f"{number(record, 'tier_tokens') or 0:.0f}x{number(record, 'concurrency') or 0:.0f}"
+        tier, streams = (int(number(record, name) or 0) for name in ("tier_tokens", "concurrency"))
+        cell = Cell(tier, streams, rate=number(record, "rate")).id
         for name, statistic, value in wanted.get(cell, ()):
             key = (cell, name, statistic)
             if key not in found and _is(_value(record, name), value):

@@ -11,6 +11,7 @@ from loadkit.analysis.peers.rules import LINEAR, NEAREST, PEERS, WEIGHTED, Peer,
 from loadkit.analysis.reading import number
 from loadkit.analysis.spread import nearest_rank
 from loadkit.analysis.strata import outcome_of
+from loadkit.plan.ladder import Cell
 from loadkit.record.names import Outcome, Phase
 
 SCHEMA = "loadkit-definitions/1"
@@ -50,7 +51,7 @@ class Definitions:
         tier, streams, marks = number(record, "tier_tokens"), number(record, "concurrency"), marks_of(record)
         if tier is None or streams is None or marks is None:
             return
-        name = f"{int(tier)}x{int(streams)}"
+        name = Cell(int(tier), int(streams), rate=number(record, "rate")).id
         if name not in self._tallies:
             self._tallies[name] = [_Tally(peer) for peer in PEERS]
         for tally in self._tallies[name]:
@@ -129,7 +130,7 @@ def _cell(cell: Mapping[str, Any], tallies: list[_Tally]) -> dict[str, Any]:
     ours = {name: _own(cell, name) for name in METRICS}
     own_row = {"name": OURS, "percentile": "nearest-rank", "beyond_marks": None, **ours}
     return {
-        **{name: cell[name] for name in ("cell", "tier_tokens", "concurrency", "validity")},
+        **{name: cell[name] for name in ("cell", "tier_tokens", "concurrency", "rate", "validity")},
         "n": cell["ok"],
         "tools": [own_row, *(tally.row(ours, cell["window_s"]) for tally in tallies)],
     }

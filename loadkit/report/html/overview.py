@@ -109,7 +109,7 @@ def _ladder(summary: dict[str, Any]) -> list[Card]:
             f"from {numbers.duration(first['ttft_ms']['p50'])} with {numbers.tier(first['tier_tokens'])} tokens, {at}"
         )
         found = [Card(f"TTFT p50, {words.name(last)}", numbers.duration(last["ttft_ms"]["p50"]), note)]
-    if last["tpot_ms"]:
+    if last["tpot_ms"] and last["tpot_ms"]["p50"]:
         note = f"TPOT p50 {numbers.number(last['tpot_ms']['p50'])} ms in {words.name(last)}"
         found.append(Card("Decode", f"{numbers.number(1000 / last['tpot_ms']['p50'])} tokens/s", note))
     return found

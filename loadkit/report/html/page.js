@@ -43,10 +43,14 @@
     document.documentElement.dataset.charts = dark.matches ? "dark" : "light";
   };
 
+  // A text that begins like a formula, and is no number, must not become one there.
+  const NUMBER = /^[+-]?(\d[\d.,]*(e[+-]?\d+)?( ?%)?)?$/;
+  const inert = (text) => (/^[=+\-@]/.test(text) && !NUMBER.test(text) ? `'${text}` : text);
+
   // A spreadsheet takes tabs and lines; where the clipboard is closed to the page the table is selected instead.
   const copy = async (button) => {
     const table = document.getElementById(button.dataset.table);
-    const rows = [...table.rows].map((row) => [...row.cells].map((cell) => cell.textContent.trim()).join("\t"));
+    const rows = [...table.rows].map((row) => [...row.cells].map((cell) => inert(cell.textContent.trim())).join("\t"));
     try {
       await navigator.clipboard.writeText(rows.join("\n"));
       button.textContent = "Copied";

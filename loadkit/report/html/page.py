@@ -19,7 +19,7 @@ from markupsafe import Markup
 from loadkit import __version__
 from loadkit.analysis.bend_words import about
 from loadkit.analysis.strata import Stratum
-from loadkit.report import bends, findings, words
+from loadkit.report import bends, findings, rates, words
 from loadkit.report.escape import plain
 from loadkit.report.html import charts, overview, plan, spread, tables, timeline
 from loadkit.report.html.bundle import bundle
@@ -70,7 +70,7 @@ def _words(summary: dict[str, Any]) -> dict[str, Any]:
         **_knee(summary.get("knee")),
         "predicted": _predicted(summary),
         "growth": plain(summary["growth"]["sentence"], limit=1000),
-        "findings": _lines(findings.sentences(summary)) if summary["cells"] else [],
+        "findings": _lines((*rates.sentences(summary), *findings.sentences(summary))) if summary["cells"] else [],
         "objectives": _lines(words.objectives(summary)),
         "notes": _lines(words.notes(summary)),
         "totals": plain(words.totals(summary), limit=1000),

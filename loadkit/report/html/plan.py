@@ -4,7 +4,7 @@ import json
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from loadkit.analysis.reading import rows
+from loadkit.analysis.reading import number, rows
 from loadkit.report import numbers
 from loadkit.report.escape import plain
 
@@ -78,7 +78,7 @@ def _distinct(cells: Iterable[Mapping[str, Any]], key: str) -> list[str]:
 
 
 def _rates(cells: Iterable[Mapping[str, Any]]) -> list[float]:
-    return sorted({cell["rate"] for cell in cells if type(cell.get("rate")) in (int, float)})
+    return sorted({rate for cell in cells if (rate := number(cell, "rate")) is not None})
 
 
 def _command(manifest: Mapping[str, Any]) -> str:

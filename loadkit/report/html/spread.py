@@ -32,7 +32,7 @@ def _strips(
     samples: Callable[[Stratum], Sequence[float]],
 ) -> Spec | None:
     cells = {cell["cell"]: cell for cell in summary["cells"] if cell[key]}
-    groups = {cell: samples(s) for s in strata if (cell := f"{s.tier_tokens}x{s.concurrency}") in cells}
+    groups = {s.name: samples(s) for s in strata if s.name in cells}
     groups = {cell: values for cell, values in groups.items() if len(values)}
     if not groups:
         return None

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from loadkit.report import bends, findings, numbers, words
+from loadkit.report import bends, findings, numbers, rates, words
 from loadkit.report.columns import GROUPS, KEYS, Column
 from loadkit.report.csvfile import flat
 from loadkit.report.escape import plain
@@ -49,6 +49,7 @@ def _group(title: str, columns: tuple[Column, ...], cells: list[Cell]) -> Table:
 def of_findings(summary: dict[str, Any]) -> list[Table]:
     """The price along the ladder, its steps, and the pace of decode inside answers; without rows there is no table."""
     found = [
+        ("rates", "Rates of an open loop", rates.HEADERS, rates.rows(summary), (0,)),
         ("price", "Price along the ladder", findings.PRICE_HEADERS, findings.prices(summary), (0,)),
         ("steps", "From tier to tier", findings.STEP_HEADERS, findings.steps(summary), (4,)),
     ]
