@@ -40,12 +40,17 @@ def implausible(found: Iterable[Stratum]) -> dict[tuple[int, int], Implausible]:
     """The cells with implausible TTFTs, by (tier, concurrency)."""
     strata = list(found)
     single = {s.tier_tokens: points for s in strata if s.concurrency == 1 and (points := _points(s))}
+    middles = {tier: median(ttft) or 0.0 for tier, (_, ttft) in single.items()}
     result = {}
     for stratum in strata:
         ttft = np.array(stratum.values["ttft_ms"])
         if not len(ttft):
             continue
-        floors = _alone(stratum.tier_tokens, single) if stratum.concurrency == 1 else _in_company(stratum, ttft, single)
+        floors = (
+            _alone(stratum.tier_tokens, single, middles)
+            if stratum.concurrency == 1
+            else _in_company(stratum, ttft, single)
+        )
         if floors is None:
             continue
         far = FAR / _scatter(stratum, single) ** 2
@@ -84,12 +89,12 @@ def _in_company(stratum: Stratum, ttft: np.ndarray, single: Mapping[int, Points]
     return None if alone is None else np.full(len(ttft), median(alone[1]) or 0.0)
 
 
-def _alone(tier: int, single: Mapping[int, Points]) -> np.ndarray | None:
+def _alone(tier: int, single: Mapping[int, Points], middles: Mapping[int, float]) -> np.ndarray | None:
     """The floor of every answer of a tier at concurrency 1; None where too little is known of the other tiers."""
     if tier not in single:
         return None
     tokens, ttft = single[tier]
-    others = [(n, middle) for other, (n, values) in single.items() if other != tier and (middle := median(values))]
+    others = [(n, middles[other]) for other, (n, _) in single.items() if other != tier]
     if len(others) < MIN_OTHERS or len({n for n, _ in others}) < 2:
         return None
     # The second largest: one tier alone may have been slow for its own reasons, a cold start for one.

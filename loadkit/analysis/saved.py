@@ -9,7 +9,7 @@ from loadkit.analysis.repeats import repeated
 from loadkit.analysis.summary import summarise
 from loadkit.record.errors import FolderError
 from loadkit.record.folder import RunFolder
-from loadkit.record.jsonl import Rows
+from loadkit.record.jsonl import SCHEMA, Rows
 
 Watch = Callable[[Iterable[Mapping[str, Any]]], Iterable[Mapping[str, Any]]]
 
@@ -31,10 +31,13 @@ def summary_of(run: RunFolder, watch: Watch = lambda rows: rows) -> dict[str, An
     """The summary, from the records as they are now; `watch` sees the records as they pass, so that they are read once.
 
     Those of visits that were repeated pass it by, because they are in no cell. Raises FolderError when a file cannot
-    be read.
+    be read, or says that its records are of another schema.
     """
     rows, manifest = lines(run.records_path), manifest_of(run)
     summary = summarise(_watched(rows, watch, repeated(manifest)), manifest, lines(run.telemetry_path))
+    schema = (rows.header or {}).get("schema")
+    if schema not in (None, SCHEMA):
+        raise FolderError(f"{run.records_path} has the schema {str(schema)[:60]!r}; this version reads {SCHEMA}")
     return summary | {"damaged_lines": rows.damaged}
 
 

@@ -65,7 +65,9 @@ class ResponseReader:
         self.reusable = False  # keep-alive by the head's word; only meaningful once finished
         self._method = method
         self._limits = limits or WireLimits()
-        self._step: Callable[[bytes], bytes] = self._head
+        # A function and not a bound method, which would tie the reader to itself: while streams are measured nothing
+        # looks for such garbage, and it would grow with every request.
+        self._step: Callable[[ResponseReader, bytes], bytes] = ResponseReader._head
         self._carry = bytearray()  # an incomplete head or line
         self._scan = 0  # carry bytes already searched for the end of the head
         self._head_bytes = 0
@@ -81,12 +83,12 @@ class ResponseReader:
         if not data or self.error is not None:
             return b""
         self.received = True
-        return self._step(data)
+        return self._step(self, data)
 
     @property
     def open_ended(self) -> bool:
         """The body ends when the connection does, so a clean FIN is its proper end."""
-        return self._step == self._until_close
+        return self._step is ResponseReader._until_close
 
     # -- head -----------------------------------------------------------------------------------------------------
 
@@ -113,7 +115,7 @@ class ResponseReader:
             if self.status is not None:
                 rest = bytes(carry)
                 carry.clear()
-                return self._step(rest) if rest else b""
+                return self._step(self, rest) if rest else b""
             if not carry:
                 return b""
 
@@ -172,15 +174,15 @@ class ResponseReader:
         if status in (204, 304) or self._method == "HEAD":
             self._finish()
         elif codings:
-            self._step = self._chunked
+            self._step = ResponseReader._chunked
         elif lengths:
             self._left = int(lengths.pop())
-            self._step = self._counted
+            self._step = ResponseReader._counted
             if self._left == 0:
                 self._finish()
         else:
             self.reusable = False
-            self._step = self._until_close
+            self._step = ResponseReader._until_close
         return True
 
     def _until_close(self, data: bytes) -> bytes:
@@ -286,7 +288,7 @@ class ResponseReader:
 
     def _finish(self) -> None:
         self.finished = True
-        self._step = self._after_end
+        self._step = ResponseReader._after_end
 
     def _after_end(self, data: bytes) -> bytes:
         self.excess = True

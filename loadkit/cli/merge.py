@@ -30,4 +30,6 @@ def main(args: argparse.Namespace) -> int:
         f"merged {len(spools)} spools: {merged.records} requests and {merged.telemetry} samples added, "
         f"{merged.known} known already{damaged}"
     )
+    if merged.live:
+        say(f"{merged.live} workers have not ended: merge again when they have, for what they had in flight")
     return finish(folder.path)["exit_code"]

@@ -13,6 +13,8 @@ A run serves them at `http://127.0.0.1:9646/metrics`, or at the next free port i
 After the run the page stays until two more scrapes have seen the final numbers, for a minute at most and not at all
 where nobody scraped. A scrape interval of 5 s or less suits; `loadkit backfill RUN` brings a run that nobody scraped.
 
+- At `/` the same port has a page for browsers; `loadkit watch` finds and opens it. It asks for `/metrics` every two
+  seconds and counts as a scraper.
 - Every series also carries `{RUN}`, the id of the run.
 - `tier` is the planned prompt length in tokens, `concurrency` the planned streams, or the rate of an open
   loop, such as `2.5rps`.

@@ -52,14 +52,17 @@ def read_key(variable: str, protocol: str, environ: Mapping[str, str]) -> str:
 def read_key_file(path: str) -> str:
     """The key in a file that only its owner can read (mode 600 or less), without the newline at its end.
 
+    A file of root's may be read by a group too, where this process is not root's: so a Secret is mounted in Kubernetes.
+
     ConfigError names the file and the fault, never the content.
     """
     try:
         with Path(path).open("rb") as file:
-            mode = os.fstat(file.fileno()).st_mode
+            found = os.fstat(file.fileno())
+            mode, of_root = found.st_mode, found.st_uid == 0 != os.geteuid()
             if not stat.S_ISREG(mode):
                 raise ConfigError(f"key_file {path} is not a file")
-            if stat.S_IMODE(mode) & 0o177:
+            if stat.S_IMODE(mode) & (0o137 if of_root else 0o177):
                 raise ConfigError(f"key_file {path} has mode {stat.S_IMODE(mode):03o}: make it 600 (chmod 600 {path})")
             value = file.read(_LONGEST_KEY).decode("utf-8", "replace")
     except OSError as error:

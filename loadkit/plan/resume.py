@@ -4,6 +4,7 @@ The unit is the visit. One that was settled (done, or ended or dropped on purpos
 stopped half-way is repeated under an index of its own, so that records of both tries can be told apart by it.
 """
 
+import time
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
@@ -17,10 +18,11 @@ from loadkit.plan.errors import ConfigError
 from loadkit.plan.further import Tally
 from loadkit.plan.ladder import Cell, Plan, Visit
 from loadkit.record.folder import RunFolder
-from loadkit.record.jsonl import Rows, Writer
+from loadkit.record.jsonl import Rows, Writer, locked
 from loadkit.record.merge import merge, spools_of
 from loadkit.record.names import Phase
 
+WORKERS_END_S = 20.0  # how long workers that outlived their master are waited for
 DAMAGED = "the manifest is damaged or of another version of loadkit: start a new run"
 
 
@@ -86,12 +88,24 @@ def read(path: Path) -> Resumed:
         if not rows:
             raise ConfigError("the users of this run chose for themselves, so it has no visits to go on with")
         if spools := spools_of(folder):
+            _ended(spools)
             merge(folder, spools)
         past = past_of(folder)
         number = len(manifest.get("resumes") or ()) + 1
         return Resumed(folder, manifest, plan, endpoint, tuple(outstanding(plan, rows, past.measured)), past, number)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise ConfigError(DAMAGED) from error
+
+
+def _ended(spools: list[Path]) -> None:
+    """Wait until the workers of a master that died have ended: what they have in flight would disturb what comes."""
+    since = time.monotonic()
+    while live := [path for path in spools if locked(path)]:
+        if time.monotonic() - since > WORKERS_END_S:
+            raise ConfigError(
+                f"{len(live)} workers of this run have not ended, and write {live[0]}: wait for them, or end them first"
+            )
+        time.sleep(0.1)
 
 
 def nothing_left(run: Resumed, now: datetime) -> None:

@@ -23,10 +23,6 @@ UNTOLD = Others(False, False, False)
 @dataclass(slots=True)
 class _Share:
     slots: tuple[int, ...]
-    started: bool = False
-    full: bool = False
-    all_measured: bool = False
-    finished: bool = False
     planned: int = 0
     measured: int = 0
     told: Others = UNTOLD
@@ -47,11 +43,19 @@ def deal(concurrency: int, live: Mapping[str, int]) -> dict[str, tuple[int, ...]
 
 
 class Shares:
-    """The shares of one visit, by worker."""
+    """The shares of one visit, by worker. A report costs the same however many workers there are, but for the few after
+    which all of them have news."""
 
     def __init__(self, slots: Mapping[str, tuple[int, ...]], rounds: int) -> None:
         """slots: those of each worker, at least one each; `rounds` measured requests per slot."""
         self._shares = {worker: _Share(mine, planned=rounds * len(mine)) for worker, mine in slots.items()}
+        self._missing = [set(slots) for _ in Others._fields]  # for each: workers of which it is not so yet
+        self._unfinished = set(slots)
+        self._fresh = True  # there may be news
+        self.planned = sum(share.planned for share in self._shares.values())
+        """Measured requests in all; an endless visit has more than it was planned with."""
+        self.measured = 0
+        """Measured requests that have ended, as far as the reports tell."""
 
     def __contains__(self, worker: str) -> bool:
         return worker in self._shares
@@ -62,39 +66,38 @@ class Shares:
         return {worker: share.slots for worker, share in self._shares.items()}
 
     @property
-    def planned(self) -> int:
-        """Measured requests in all; an endless visit has more than it was planned with."""
-        return sum(share.planned for share in self._shares.values())
-
-    @property
-    def measured(self) -> int:
-        """Measured requests that have ended, as far as the reports tell."""
-        return sum(share.measured for share in self._shares.values())
-
-    @property
     def finished(self) -> bool:
         """No share has anything in flight or to come."""
-        return all(share.finished for share in self._shares.values())
+        return not self._unfinished
 
     def report(
         self, worker: str, *, started: bool, full: bool, measured: int, planned: int, all_measured: bool, finished: bool
     ) -> None:
         """How far a worker is: facts of its stage, none of which is ever taken back."""
+        for missing, fact in zip(self._missing, (started, full, all_measured), strict=True):
+            if fact and worker in missing:
+                missing.remove(worker)
+                self._fresh = True
+        if finished:
+            self._unfinished.discard(worker)
         share = self._shares[worker]
-        share.started |= started
-        share.full |= full
-        share.all_measured |= all_measured
-        share.finished |= finished
-        share.measured = max(share.measured, measured)
-        share.planned = planned or share.planned  # 0 while the worker still prepares
+        if measured > share.measured:
+            self.measured += measured - share.measured
+            share.measured = measured
+        if planned:  # 0 while the worker still prepares
+            self.planned += planned - share.planned
+            share.planned = planned
 
     def lose(self, worker: str) -> None:
         """A worker is gone: nothing more is heard of its share, and nobody waits for it."""
-        self._shares[worker].finished = True
+        self._unfinished.discard(worker)
 
     def news(self) -> dict[str, Others]:
         """What each worker does not know yet; taken as told."""
-        fresh = {}
+        fresh: dict[str, Others] = {}
+        if not self._fresh:
+            return fresh
+        self._fresh = False
         for worker, share in self._shares.items():
             now = self.others(worker)
             if now != share.told:
@@ -103,9 +106,4 @@ class Shares:
 
     def others(self, worker: str) -> Others:
         """What a worker should know by now."""
-        others = [other for name, other in self._shares.items() if name != worker]
-        return Others(
-            all(other.started for other in others),
-            all(other.full for other in others),
-            all(other.all_measured for other in others),
-        )
+        return Others(*(not missing or missing == {worker} for missing in self._missing))

@@ -124,6 +124,18 @@ class Writer:
         )
 
 
+def locked(path: Path) -> bool:
+    """Whether a process holds the file with `Writer.lock`; false where that cannot be known, as without locks."""
+    try:
+        with regular(path).open("rb") as file:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:
+        return False
+    return False
+
+
 class Rows:
     """The usable rows of a file, one at a time and as written: a run of any length is read in little memory.
 

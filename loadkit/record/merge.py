@@ -14,12 +14,16 @@ from loadkit.record.spool import SUFFIX, Spooled
 
 @dataclass(slots=True)
 class Merged:
-    """What a merge did: rows added, rows that were there already, and lines of the spools that cannot be read."""
+    """What a merge did: rows added, rows that were there already, and lines of the spools that cannot be read.
+
+    live: workers that have not ended; what they have in flight is for another merge.
+    """
 
     records: int = 0
     telemetry: int = 0
     known: int = 0
     damaged: int = 0
+    live: int = 0
 
 
 def spools_of(folder: RunFolder) -> list[Path]:
@@ -31,16 +35,18 @@ def merge(folder: RunFolder, spools: Iterable[Path]) -> Merged:
     """Add to the run what its spools hold and its files do not; a second merge adds nothing.
 
     A request is known by its request_id, a sample by its worker and time. Raises FolderError, before anything is
-    written, for a spool of another run; rows of another run inside a spool are left out and counted as damaged.
+    written, for a spool of another run and while a run writes into the folder; rows of another run inside a spool are
+    left out and counted as damaged.
     """
     found = [Spooled(path) for path in spools]
     run_id = folder.read_manifest().get("run_id")
     for spool, path in zip(found, spools, strict=True):
         if spool.run_id != run_id:
             raise FolderError(f"{path} belongs to run {spool.run_id} and {folder.path} holds run {run_id}")
-    merged = Merged()
-    seen_records, seen_telemetry = _keys(folder.records_path, _request), _keys(folder.telemetry_path, _sample)
+    merged = Merged(live=sum(spool.live for spool in found))
     with jsonl.Writer(folder.records_path) as records, jsonl.Writer(folder.telemetry_path) as telemetry:
+        records.lock()  # a master would write the same rows once more
+        seen_records, seen_telemetry = _keys(folder.records_path, _request), _keys(folder.telemetry_path, _sample)
         records.header(jsonl.header())
         for spool in found:
             for row in spool:
@@ -54,13 +60,13 @@ def merge(folder: RunFolder, spools: Iterable[Path]) -> Merged:
     return merged
 
 
-def adopt(folder: RunFolder, *, remove: bool) -> int:
-    """Merge the spools that workers left in the run folder; returns how many requests that added.
+def adopt(folder: RunFolder, *, remove: bool) -> Merged:
+    """Merge the spools that workers left in the run folder.
 
     remove: the spools go, because nobody lives that might go on writing into them. Raises FolderError.
     """
     left = spools_of(folder)
-    found = merge(folder, left).records if left else 0
+    found = merge(folder, left) if left else Merged()
     if remove or not left:
         shutil.rmtree(folder.spools_path, ignore_errors=True)
     return found

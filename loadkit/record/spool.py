@@ -29,6 +29,7 @@ class Spool:
         """The file is `<folder>/<run_id>-<worker>.spool.jsonl`; a file that is there already is continued."""
         self.path = folder / f"{_name(run_id)}-{_name(worker)}{SUFFIX}"
         self._writer = jsonl.Writer(self.path)
+        self._writer.lock()  # who merges it knows by this that the worker lives
         self._writer.header({"kind": "spool", "schema": SCHEMA, "run_id": run_id, "worker": worker})
         self.last = 0
         self.line = b""
@@ -59,10 +60,11 @@ class Spool:
 
 class Spooled:
     """The rows of a spool file, one at a time, without their numbers; a line that was cut is counted and passed over.
-    Last come the requests that were begun and never ended, as records `aborted`: their worker was killed.
+    Last come the requests that were begun and never ended, as records `aborted`: their worker was killed. One that
+    lives may still end them, so of it there are none.
 
-    `run_id` and `worker` are known at once; `damaged` is final when the iteration ends. Raises FolderError when the
-    file cannot be read or is no spool.
+    `run_id`, `worker` and `live` are known at once; `damaged` is final when the iteration ends. Raises FolderError when
+    the file cannot be read or is no spool.
     """
 
     def __init__(self, path: Path) -> None:
@@ -71,6 +73,7 @@ class Spooled:
         head = next((row for row in jsonl.Rows(path) if row["kind"] == "spool"), {})
         if head.get("schema") != SCHEMA or not isinstance(head.get("run_id"), str):
             raise FolderError(f"{path} is not the spool of a loadkit worker")
+        self.live = jsonl.locked(path)  # its worker still writes; asked before the rows are read
         self.run_id: str = head["run_id"]
         self.worker = str(head.get("worker"))
 
@@ -84,7 +87,8 @@ class Spooled:
                 row.pop("seq", None)
                 yield row
         self.damaged = rows.damaged
-        yield from map(_cut_off, begun.values())
+        if not self.live:
+            yield from map(_cut_off, begun.values())
 
 
 def encode(row: dict[str, Any]) -> bytes:

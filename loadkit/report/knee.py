@@ -8,7 +8,7 @@ from typing import IO, Any
 from rich.console import Console
 from rich.text import Text
 
-from loadkit.report import bends, numbers
+from loadkit.report import bends, numbers, words
 from loadkit.report.escape import plain
 from loadkit.report.grid import grid, unbounded, width_of
 from loadkit.report.terminal import encodable, say
@@ -31,7 +31,7 @@ def show(
         _knees(console, bends.HEADERS, found, width)
     if axis != "length":
         _map(console, summary, width)
-    for sentence in _sentences(knee, axis):
+    for sentence in (*_sentences(knee, axis), *words.foreign(summary)):
         say(console, sentence, width)
 
 

@@ -1,5 +1,6 @@
 """The sentences of a report, shared by the terminal and the Markdown file. Plain text; callers escape and wrap."""
 
+from collections.abc import Mapping
 from typing import Any
 
 from loadkit.record.jsonl import SCHEMA
@@ -111,14 +112,21 @@ def notes(summary: dict[str, Any]) -> list[str]:
             f"The client's own error at up to {bars['streams']} streams, by its selftest: "
             f"TTFT {ttft} ms and ITL {itl} ms at p99."
         )
-    if (schema := summary["records_schema"]) and schema != SCHEMA:
-        lines.append(
-            f"records.jsonl says it is {schema}; this version reads {SCHEMA}: what it does not know is left out, "
-            "and a field may mean something else."
-        )
+    lines += foreign(summary)
     if summary["damaged_lines"]:
         lines.append(f"{summary['damaged_lines']} line(s) of records.jsonl could not be read and are left out.")
     return lines
+
+
+def foreign(summary: Mapping[str, Any]) -> list[str]:
+    """One line where the records say that they are of another schema than this version's."""
+    schema = summary["records_schema"]
+    if schema in (None, SCHEMA):
+        return []
+    return [
+        f"records.jsonl says it is {schema}; this version reads {SCHEMA}: what it does not know is left out, "
+        "and a field may mean something else."
+    ]
 
 
 def errors(summary: dict[str, Any]) -> list[str]:

@@ -133,8 +133,11 @@ class Fleet:
         self._shelf.clear()
         folder = self._session.folder
         try:
-            if found := adopt(folder, remove=all_ended):
-                self._say(f"{found} requests of lost workers were found in their spools")
+            found = adopt(folder, remove=all_ended)
+            if found.records:
+                self._say(f"{found.records} requests of lost workers were found in their spools")
+            if found.live:
+                self._say(f"{found.live} lost workers have not ended: `loadkit merge` adds what they had in flight")
         except FolderError as error:
             self._say(f"the spools of lost workers are left in {folder.spools_path}: {error}")
 
@@ -201,8 +204,9 @@ class Fleet:
                 self._tell("halt", {"visit": member.visit}, to=member)
 
     def _on_users(self, member: Member, data: Data) -> None:
-        member.live = data["live"]
-        self._count()
+        if member.live != data["live"]:  # it is told every second
+            member.live = data["live"]
+            self._count()
 
     def _on_rows(self, member: Member, data: Data) -> None:
         for row in self._inbox.take(member.id, Batch(data["first"], data["data"])):

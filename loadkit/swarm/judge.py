@@ -6,6 +6,7 @@ against live users in every sample of it. A visit that may not stand is repeated
 
 from array import array
 from collections import defaultdict
+from collections.abc import Sequence
 from typing import Any
 
 from loadkit.measure.histogram import LAG_BOUNDS_S, Histogram
@@ -13,6 +14,26 @@ from loadkit.measure.quantile import nearest_rank
 from loadkit.measure.validity import Validity, cell_validity, client_health, worst
 
 ROW_MS = 1000.0
+KEPT = (
+    20_000  # gaps a typical ITL is taken of: beyond, only every second one, then every fourth, and so on
+)
+
+
+class Gaps:
+    """The typical ITL of very many gaps, from few of them: sorting all would stop the loop for seconds."""
+
+    def __init__(self) -> None:
+        self.values = array("d")  # ms
+        self._stride = 1
+        self._skip = 0  # of the gaps to come, those before the next one that is kept
+
+    def add(self, gaps: Sequence[float]) -> None:
+        """The gaps of one answer, ms."""
+        self.values.extend(gaps[self._skip :: self._stride])
+        self._skip = (self._skip - len(gaps)) % self._stride
+        if len(self.values) > KEPT:
+            self._skip += self._stride * (len(self.values) % 2)
+            self.values, self._stride = self.values[::2], 2 * self._stride
 
 
 class Judge:
@@ -20,7 +41,7 @@ class Judge:
 
     def __init__(self) -> None:
         self._spans: dict[tuple[str, int], tuple[float, float]] = {}  # (worker, visit) -> its measured window, ms
-        self._gaps: dict[int, array[float]] = defaultdict(lambda: array("d"))  # visit -> ITL, ms
+        self._gaps: dict[int, Gaps] = defaultdict(Gaps)  # by visit
         self._samples: dict[str, list[dict[str, Any]]] = defaultdict(list)
 
     def clear(self) -> None:
@@ -37,12 +58,12 @@ class Judge:
         elif row.get("phase") == "measure" and row.get("start_ms") is not None:
             start, end = self._spans.get((worker, row["visit"]), (row["start_ms"], _end(row)))
             self._spans[worker, row["visit"]] = min(start, row["start_ms"]), max(end, _end(row))
-            self._gaps[row["visit"]].extend(row["itl_ms"] or ())
+            self._gaps[row["visit"]].add(row["itl_ms"] or ())
 
     def verdict(self, visit: int) -> Validity:
         """The verdict on the visit with this index, over all workers that measured a part of it."""
         found: list[Validity] = []
-        itl = nearest_rank(self._gaps[visit], 0.5)
+        itl = nearest_rank(self._gaps[visit].values, 0.5)
         for (worker, measured), (start, end) in self._spans.items():
             if measured == visit:
                 rows = [row for row in self._samples[worker] if start <= row["at_ms"] <= end + ROW_MS]

@@ -5,9 +5,10 @@ Nothing comes from its own options but the address of the master; keys come from
 `locust --worker`.
 """
 
-import locust  # noqa: F401  first: it patches what every other import may use
+from locust import argument_parser  # first: it patches what every other import may use
 from locust.exception import RPCError
 
+import functools
 import os
 import socket
 import time
@@ -60,6 +61,10 @@ class Worker:
         self._report = Event()
         self._told: Data = {}
         self._fetch = shipped.Fetch(lambda length: self._link.send("text", {"length": length}))
+        # Locust makes its parser anew for every option in every order to spawn, which holds the loop for a third of a
+        # second, and longer than a master waits where the machine is busy.
+        argument_parser.default_args_dict = functools.cache(argument_parser.default_args_dict)
+        argument_parser.default_args_dict()
         environment.loadkit_worker = self
         environment.events.heartbeat_received.add_listener(self._on_heartbeat)
         self._link = Link(self._runner)
@@ -104,13 +109,14 @@ class Worker:
 
     def _on_message(self, _: str, what: str, data: Data) -> None:
         self._heard = self._now()
-        if self.session is not None and data["run"] != self.session.run_id:
+        if self._link.run_id not in (None, data["run"]):
             self.leave(f"a message of run {str(data['run'])[:60]} came", ExitCode.INCOMPLETE)
         elif what in HANDLERS:
             HANDLERS[what](self, data)
 
     def _on_brief(self, data: Data) -> None:
-        if self.session is not None or self._ending:
+        # A slow master answers every hello; what takes its time here, such as prompts to fetch, is begun once.
+        if self._link.run_id is not None or self._ending:
             return
         self._link.run_id = data["run"]
         gevent.spawn(self._begin, data)

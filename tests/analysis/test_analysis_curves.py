@@ -1,5 +1,7 @@
 """Anyone's CSV as curves: what the column names tell, what counts as repeats, and one line for what cannot be read."""
 
+from pathlib import Path
+
 import pytest
 
 from loadkit.analysis.curves import read
@@ -135,3 +137,42 @@ def test_a_missing_file_and_a_folder_give_one_line(tmp_path):
     for path in (tmp_path / "none.csv", tmp_path):
         with pytest.raises(ConfigError, match="cannot read"):
             read(path)
+
+
+@pytest.mark.parametrize(
+    ("header", "kinds"),
+    [
+        ("ttft_1,ttft_2", [["ttft_1", "ttft_2"]]),
+        ("ttft1_ms,ttft2_ms", [["ttft1_ms", "ttft2_ms"]]),
+        ("TTFT run 1 (s),TTFT run 2 (s)", [["TTFT run 1 (s)", "TTFT run 2 (s)"]]),
+        ("ttft_p50_ms,ttft_p99_ms", [["ttft_p50_ms"], ["ttft_p99_ms"]]),
+        ("ttft_mean,ttft_std", [["ttft_mean"], ["ttft_std"]]),
+        ("ttft_s,ttft_ms", [["ttft_s"], ["ttft_ms"]]),
+        ("tpot_ms,e2e_ms", [["tpot_ms"], ["e2e_ms"]]),
+        ("requests/s,tokens/s", [["requests/s"], ["tokens/s"]]),
+    ],
+)
+def test_columns_of_another_kind_are_no_repeats(table, header, kinds):
+    """Only the number of a repeat may differ: another unit, statistic or quantity is a curve of its own."""
+    curves = read(table(f"tokens,{header}\n100,1,2\n"), axis="length")
+    assert [curve.columns for curve in curves] == kinds
+
+
+def test_what_the_user_names_together_is_one_curve(table):
+    """The columns of --y are repeats by the user's word, with or without a metric."""
+    path = table("tokens,ttft_warm,ttft_cold\n100,1,2\n")
+    assert [repeats(curve) for curve in read(path, y=["ttft_warm", "ttft_cold"])] == [{100: [1, 2]}]
+    assert [repeats(curve) for curve in read(path, y=["ttft_warm", "ttft_cold"], metric="ttft")] == [{100: [1, 2]}]
+    assert len(read(path)) == len(read(path, metric="ttft")) == 2
+
+
+def test_decimal_commas_are_named(table):
+    """A spreadsheet of a country with decimal commas: the line says what a decimal sign is here."""
+    with pytest.raises(ConfigError, match=r"no number above 0 in column 'ttft'; a decimal sign is a point$"):
+        read(table("tokens;ttft\n100;1,5\n200;2,5\n"))
+
+
+def test_a_device_is_read_no_further_than_a_table_is_long():
+    """/dev/zero has no size and no end."""
+    with pytest.raises(ConfigError, match="larger than 64 MB"):
+        read(Path("/dev/zero"))

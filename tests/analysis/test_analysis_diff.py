@@ -171,3 +171,15 @@ def test_cells_of_one_run_only_are_listed(ladder):
         ["128x1"],
         ["512x1"],
     )
+
+
+@given(st.integers(0, 10**6), st.integers(3, 9), st.integers(3, 9), st.integers(1, 3))
+@settings(max_examples=40, deadline=None)
+def test_b_against_a_is_a_against_b_turned_over(seed, n, m, streams):
+    """Ratio, interval and verdict do not depend on which run is named first, at the edge of a verdict neither."""
+    rng = np.random.default_rng(seed)
+    a, b = np.exp(0.2 * rng.standard_normal((n, streams))), 1.2 * np.exp(0.2 * rng.standard_normal((m, streams)))
+    (there, ci), (back, turned) = ratio_of_medians(a.tolist(), b.tolist()), ratio_of_medians(b.tolist(), a.tolist())
+    assert back == pytest.approx(1 / there)
+    assert turned == pytest.approx([1 / ci[1], 1 / ci[0]])
+    assert verdict(turned) == {SAME: SAME, FASTER: SLOWER, SLOWER: FASTER}[verdict(ci)]

@@ -10,6 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from loadkit.analysis.bend_words import sentence
+from loadkit.analysis.bends import Point, entry
 from loadkit.analysis.knee import Knee, locate
 
 NEAR = (1.0, 1.012, 0.99, 1.004, 0.996)
@@ -366,3 +368,11 @@ def test_a_call_is_quick():
         locate(x, values)
         fastest = min(fastest, time.perf_counter() - started)
     assert fastest < 0.3
+
+
+def test_more_tiers_than_can_be_told_apart_are_too_many():
+    """A trace with a length for every request takes neither minutes nor gigabytes: it says to round the lengths."""
+    x = range(1, 5000)
+    found = entry([Point(float(n), [10.0 + n], suspect=False) for n in x], "length", "ttft")
+    assert (found["kind"], found["reason"]) == ("none", "too_many_tiers")
+    assert "4999 different values are too many to tell apart: round them" in sentence(found, "length", "ttft")

@@ -4,6 +4,7 @@ import csv
 import io
 import json
 import math
+import re
 import shutil
 from pathlib import Path
 
@@ -214,7 +215,7 @@ def test_other_names_are_mapped(tmp_path):
         ({"ttft_s": 8.06}, ["length=x"], "FIELD one of model"),
         ({"ttft_s": 8.06}, ["model=a", "model=b"], "--map names model twice"),
         ({"ttft_s": 8.06}, ["model=nobody"], "there is no column 'nobody'; there are 'ttft_s'"),
-        ({"ttft_s": 8.06}, [], "no row has both a length in tokens and a TTFT"),
+        ({"ttft_s": 8.06}, [], "no column is a length in tokens; there are 'ttft_s': name it"),
         ({"ttft_s": 0, "target_tokens": 100}, [], "no row has both"),
     ],
 )
@@ -434,3 +435,27 @@ def test_damaged_records_are_analysed_or_refused(tmp_path_factory, data):
     definitions, rounds = Definitions(), ByRound()
     summary = summarise(rounds.watch(definitions.watch(rows)))
     json.dumps([definitions.compare(summary), diff(rounds.cells(), summary, rounds.cells(), summary)], allow_nan=False)
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("tokens,ttft_ms\n100,5\n", "no column is a length in tokens; there are 'tokens', 'ttft_ms'"),
+        ("prompt_tokens,ttft_ms\n1," + "9" * 200_000 + "\n", "the CSV cannot be read: field larger than"),
+    ],
+)
+def test_a_table_that_gives_nothing_says_what_to_change(tmp_path, text, says):
+    """A length column of an unknown name is asked for by its option; a broken CSV says how it is broken."""
+    path = tmp_path / "t.csv"
+    path.write_text(text)
+    with pytest.raises(ConfigError, match=re.escape(says)):
+        analyse(path, bos=0, mapping=[], explain=False)
+
+
+@pytest.mark.parametrize("end", ["\n", "\r\n", "\r"])
+def test_lines_may_end_in_any_way(tmp_path, end):
+    """Old spreadsheets write a carriage return alone."""
+    path = tmp_path / "t.csv"
+    path.write_bytes(end.join(["prompt_tokens,ttft_ms", "100,5", "200,9"]).encode())
+    (group,) = analyse(path, bos=0, mapping=[], explain=False)["groups"]
+    assert [row["unit_price_ms"] for row in group["prices"]] == [0.05, 0.045]

@@ -153,3 +153,12 @@ def test_an_empty_run_says_so(loadkit, tmp_path):
     done = loadkit("knee", "run")
     assert done.returncode == ExitCode.COMPLETE
     assert "No knee was looked for" in done.stdout
+
+
+def test_records_of_another_schema_are_said_to_be(loadkit, folder):
+    """The knee of what can be read, and a line that a field may mean something else."""
+    path = folder / "records.jsonl"
+    path.write_text(json.dumps({"kind": "header", "schema": "loadkit-records/9"}) + "\n" + path.read_text())
+    done = loadkit("knee", str(folder))
+    assert done.returncode == ExitCode.COMPLETE
+    assert "records.jsonl says it is loadkit-records/9" in done.stdout

@@ -1,6 +1,7 @@
 """analyze, diff and compare-definitions: verbs that read what was measured and measure nothing."""
 
 import json
+import os
 import sys
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -259,3 +260,21 @@ def test_text_of_a_file_is_shown_and_not_obeyed(said, tmp_path):
     assert "red" in out
     assert "\x1b" not in out
     assert "\u202e" not in out
+
+
+@pytest.mark.parametrize("verb", ["diff", "compare-definitions", "analyze"])
+def test_records_of_another_schema_are_refused(said, run_of, verb):
+    """A field may mean something else there: exit code 2 and the schema."""
+    path = Path(run_of("a", FAST)) / "records.jsonl"
+    path.write_text(path.read_text().replace(jsonl.SCHEMA, "loadkit-records/9", 1))
+    code, out, err = said(verb, str(path.parent), *([str(path.parent)] if verb == "diff" else []))
+    assert (code, out, err.count("\n")) == (ExitCode.USAGE, "", 1)
+    assert "has the schema 'loadkit-records/9'; this version reads" in err
+
+
+def test_a_pipe_is_not_read_twice(said, tmp_path):
+    """The file is read more than once, so a pipe is refused and not waited for."""
+    os.mkfifo(tmp_path / "p.csv")
+    code, _, err = said("analyze", str(tmp_path / "p.csv"))
+    assert (code, err.count("\n")) == (ExitCode.USAGE, 1)
+    assert "it is a pipe, a socket or a device" in err

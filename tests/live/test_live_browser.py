@@ -119,6 +119,8 @@ def test_it_follows_the_run_to_its_end(loaded, pages):
     page.when("root.dataset.ended")
     assert page.ask("document.getElementById('state').textContent") == "ended: this is the last that was heard"
     assert page.ask("document.querySelectorAll('#cells tbody tr').length") == len(CELLS)
+    page.ask("dispatchEvent(new Event('resize'))")
+    assert page.ask("document.getElementById('state').textContent") == "ended: this is the last that was heard"
 
 
 def test_its_quantiles_are_those_of_prometheus(loaded, pages):

@@ -11,6 +11,8 @@ import pytest
 
 from loadkit.live.dashboards.files import DASHBOARDS
 from loadkit.live.dashboards.promql import metrics_in
+from loadkit.live.exporter import Exporter
+from loadkit.live.registry import About, Registry
 
 PLAN = ("--tiers", "96,160,256,400", "--concurrency", "1,2,4", "--rounds", "2", "--max-tokens", "8", "--seed", "5")
 REASONS = {"loadkit_board_": "no board", "loadkit_server_": "no server metrics"}
@@ -18,6 +20,14 @@ SIM = (
     "--ttft-ms", "30", "--hinge-at", "200", "--hinge-per-token-ms", "1", "--itl-ms", "10", "--slots", "2",
     "--error-rate", "0.1", "--retry-after", "0.2",
 )  # fmt: skip
+SERVER_ROW = {
+    "kind": "server", "running": 2.0, "waiting": 1.0, "kv_usage": 0.5, "preemptions": 0.0, "prefix_hit": 0.25,
+    "queue_ms": 3.0, "prefill_ms": 90.0, "ttft_ms": 95.0,
+}  # fmt: skip
+BOARD_ROW = {
+    "kind": "board", "frequency_hz": {"big": 2.3e9}, "temperature_c": {"soc": 61.0}, "power_w": {"in": 7.5},
+    "memory_bytes_per_s": {"all": 1e10},
+}  # fmt: skip
 
 
 def drawn(board):
@@ -40,6 +50,8 @@ def seen(make_prometheus, free_port, loadkit, make_sim, until):
     prometheus = make_prometheus([f"127.0.0.1:{port}"])
     words = ("--workers", "2", "--metrics-port", port, "--slo", "ttft=2s", *PLAN)
     run = loadkit("run", make_sim(*SIM), *words)
+    run.said("live page:")
+    run.watch = loadkit("watch", f"127.0.0.1:{port}", "--no-browser")
     assert run.end() in (0, 3, 6), run.err
     until(lambda: prometheus.one("up") == 0, "a scrape after the run: what came before is kept")
     (info,) = prometheus.api("query", query=f'loadkit_run_info{{run="{run.label}"}}[1h]')["result"]
@@ -70,6 +82,32 @@ def answered(seen, target):
         rows = prometheus.api("query_range", query=expr, start=first, end=last + 1, step=1)["result"]
         values = [float(value) for row in rows for _, value in row["values"]]
     return [value for value in values if math.isfinite(value)]
+
+
+@pytest.fixture(scope="module")
+def sampled(make_prometheus, until):
+    """A Prometheus that scrapes a run on a board, against a server that tells of itself."""
+    registry = Registry(About("r1", "e", ((96, 1),)))
+    registry.health(SERVER_ROW)
+    registry.health(BOARD_ROW)
+    exporter = Exporter(registry, port=0)
+    exporter.start()
+    prometheus = make_prometheus([f"127.0.0.1:{exporter.port}"])
+    until(lambda: prometheus.one("count_over_time(loadkit_run_info[1m])"), "a scrape")
+    yield prometheus
+    exporter.stop()
+
+
+@pytest.mark.parametrize(
+    ("panel", "target"),
+    [param for param in TARGETS if any(prefix in param.values[1]["expr"] for prefix in REASONS)],
+)
+def test_a_server_and_a_board_that_are_sampled_are_drawn(sampled, panel, target):
+    """What the two reasons excuse elsewhere has a finite number here."""
+    expr = re.sub(r"\$run", "r1", target["expr"])
+    values = sampled.ask(f"last_over_time({expr}[1m])").values()
+    assert len(values) == 1, panel["title"]
+    assert all(map(math.isfinite, values))
 
 
 def told(summary, expr):
@@ -145,3 +183,11 @@ def test_every_visit_has_its_mark(seen):
     moments = {float(value) / 1e3 for row in rows for _, value in row["values"]}
     assert all(first - 60 <= moment <= last for moment in moments)
     assert prometheus.ask(asked(marks["Lost workers"]["expr"], run), last) == {}
+
+
+def test_a_run_is_watched_with_one_command(seen):
+    """While it goes on `loadkit watch` finds the page at the address the run prints."""
+    _, run, _, _ = seen
+    assert run.watch.end() == 0, run.watch.err
+    (line,) = [line for line in run.err.splitlines() if line.startswith("live page:")]
+    assert line in run.watch.err

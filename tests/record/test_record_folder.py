@@ -134,3 +134,9 @@ def test_a_broken_manifest_is_named(tmp_path):
     folder.manifest_path.write_text("[]")
     with pytest.raises(FolderError, match="does not hold a JSON object"):
         folder.read_manifest()
+
+
+def test_numbers_that_json_does_not_have_are_absent(tmp_path):
+    """NaN of a foreign manifest equals nothing, not even itself: two runs would differ in it."""
+    (tmp_path / "manifest.json").write_text('{"a": NaN, "b": [Infinity, 1]}')
+    assert RunFolder(tmp_path).read_manifest() == {"a": None, "b": [None, 1]}

@@ -3,6 +3,8 @@
 import csv
 import io
 
+import pytest
+
 from loadkit.analysis.summary import summarise
 from loadkit.report import csvfile
 
@@ -35,3 +37,20 @@ def test_no_text_of_a_server_is_in_it(summary):
 def test_a_run_without_cells_is_an_empty_table():
     """No cells: no rows, no exception."""
     assert csvfile.render(summarise([])).strip() == ""
+
+
+@pytest.mark.parametrize("text", ["=1+1", "+1", "-1", "@x", "\x1b[31m =1"])
+def test_a_text_is_no_formula_and_has_no_escapes(summary, text):
+    """Reasons out of a foreign manifest and flags out of foreign records: no spreadsheet and no terminal obeys them."""
+    cell = summary["cells"][0]
+    cell["validity"], cell["flags"] = {"status": "suspect", "reasons": [text]}, {text: 3}
+    rendered = csvfile.render(summary)
+    assert not set(rendered) & {"\x1b", "\u202e"}
+    row = next(csv.DictReader(io.StringIO(rendered)))
+    assert row["validity.reasons"][0] in "'["
+    assert all(not column.startswith(("=", "+", "-", "@")) for column in row)
+
+
+def test_a_negative_number_stays_a_number():
+    """The apostrophe is for texts."""
+    assert [csvfile.inert(value) for value in (-1.5, 0, None, "ok")] == [-1.5, 0, None, "ok"]

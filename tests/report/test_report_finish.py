@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+import os
 
 import pytest
 
@@ -156,3 +157,32 @@ def test_objectives_are_told_with_what_was_measured(run_folder, records):
     assert "Objective ttft.p50 0.001 ms: missed in 128 x 1 (804 ms), " in flat
     assert "Objective error_rate 100.0%: met." in flat
     assert summary["exit_code"] == 4
+
+
+def test_half_a_file_is_not_left_where_there_is_no_room(run_folder):
+    """What could not be put in place is taken away again: on a full disk it would be in the way."""
+    path = run_folder()
+    (path / "summary.json").mkdir()
+    with pytest.raises(FolderError):
+        finished(path)
+    assert not list(path.glob("*.part"))
+
+
+@pytest.mark.parametrize("name", ["records.jsonl", "telemetry.jsonl"])
+def test_a_pipe_in_place_of_a_file_is_not_waited_for(run_folder, name):
+    """Nobody writes into it: without the check the report would wait for ever."""
+    path = run_folder()
+    (path / name).unlink(missing_ok=True)
+    os.mkfifo(path / name)
+    with pytest.raises(FolderError, match=f"cannot read .*{name}: it is a pipe"):
+        finished(path)
+
+
+def test_a_pipe_in_place_of_the_manifest_is_no_manifest(run_folder):
+    """The report says that there is none, and the rest is there."""
+    path = run_folder()
+    (path / "manifest.json").unlink(missing_ok=True)
+    os.mkfifo(path / "manifest.json")
+    summary, text = finished(path)
+    assert (summary["course"], summary["totals"]["requests"]) == (None, 20)
+    assert "There is no manifest" in text

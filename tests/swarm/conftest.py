@@ -314,10 +314,11 @@ def make_fleet(start):
 
 
 @pytest.fixture(scope="module")
-def side_by_side():
-    """side_by_side({name: scenario}): all are started, three at a time, since they mostly wait; returns a function that
-    gives what the scenario of a name has come to, and raises what it raised."""
-    with ThreadPoolExecutor(3) as pool:
+def side_by_side(tmp_path_factory):
+    """side_by_side({name: scenario}): all are started, two at a time, since they mostly wait, and so may those of other
+    files; returns a function that gives what the scenario of a name has come to, and raises what it raised."""
+    tmp_path_factory.getbasetemp()  # two threads would both make it, each anew
+    with ThreadPoolExecutor(2) as pool:
 
         def begin(scenarios):
             under_way = {name: pool.submit(scenario) for name, scenario in scenarios.items()}

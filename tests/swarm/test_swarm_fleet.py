@@ -113,12 +113,14 @@ def test_the_summary_is_that_of_all_workers_requests_together(fleets, name):
     for row in measured(row for row in fleet.run.records if row["visit"] not in fleet.repeated):
         workers[row["worker"]].append(row)
     union = [row for rows in workers.values() for row in rows]
-    assert [cell["n"] for cell in fleet.run.summary["cells"]] == [2, 2, 8, 8]
+    planned = {"32x1": 2, "48x1": 2, "32x4": 8, "48x4": 8}
+    assert {cell["cell"]: cell["n"] for cell in fleet.run.summary["cells"]} == planned
     for cell in fleet.run.summary["cells"]:
         rows = [row for row in union if row["cell"] == cell["cell"]]
         assert (cell["n"], cell["ok"]) == (len(rows), len([row for row in rows if row["outcome"] == "ok"]))
         for number in ("ttft_ms", "tpot_ms", "e2e_ms"):
-            values = sorted(row[number] for row in rows)
+            # A client that is late reads all tokens at once, and there is no time between them.
+            values = sorted(row[number] for row in rows if row[number] is not None)
             for q in (50, 90, 95, 99):
                 assert cell[number][f"p{q}"] == values[math.ceil(q / 100 * len(values)) - 1]
             assert (cell[number]["min"], cell[number]["max"]) == (values[0], values[-1])

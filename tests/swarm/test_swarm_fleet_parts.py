@@ -190,6 +190,33 @@ shelf.clear()
 print(json.dumps([same, refused, changed, load(refs["64"]), pathlib.Path(".prompts").exists()]))
 """
 
+BRIEFED = """
+import json
+from types import SimpleNamespace
+import gevent
+from locust.event import EventHook
+from loadkit.plan.errors import ConfigError
+from loadkit.swarm import worker
+
+begun, said = [], []
+
+def slow(data, *_, **__):
+    begun.append(data["run"])
+    gevent.sleep(0.05)
+    raise ConfigError("far enough")
+
+worker.session_of = slow
+runner = SimpleNamespace(
+    register_message=lambda *_: None, send_message=lambda *_, **__: None, quit=lambda: None, worker_index=0
+)
+environment = SimpleNamespace(runner=runner, events=SimpleNamespace(heartbeat_received=EventHook()))
+new = worker.Worker(environment, said.append)
+for run in ("one", "one", "two"):
+    new._on_message("", "brief", {"run": run})
+gevent.sleep(0.2)
+print(json.dumps([begun, [line.split(" leaves: ")[1] for line in said]]))
+"""
+
 
 def test_rows_cross_any_link_once_and_in_order(snippet):
     """Batches and acknowledgements may be lost, doubled, late and out of order: the master has every row once."""
@@ -229,3 +256,8 @@ def test_prompts_reach_workers_as_they_are_or_not_at_all(snippet):
     assert same == [True, True]
     assert "their hashes differ" in refused
     assert (changed, cleared, left) == (None, None, False)
+
+
+def test_a_worker_is_briefed_once(snippet):
+    """A slow master answers every hello: the second brief changes nothing, and one of another run sends it home."""
+    assert snippet(BRIEFED) == [["one"], ["a message of run two came"]]

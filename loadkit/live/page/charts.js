@@ -23,7 +23,8 @@ const Charts = (() => {
       for (let power = Math.floor(Math.log10(low)); power <= Math.log10(high); power += 1) {
         for (const digit of high / low > 300 ? [1] : [1, 2, 5]) found.push(digit * 10 ** power);
       }
-      return found.filter((value) => value >= low * 0.999 && value <= high * 1.001);
+      const seen = found.filter((value) => value >= low * 0.999 && value <= high * 1.001);
+      if (seen.length > 1) return seen;
     }
     const rough = (high - low) / wanted || 1;
     const power = 10 ** Math.floor(Math.log10(rough));
@@ -38,7 +39,7 @@ const Charts = (() => {
     if (log) return [low / 1.25, high * 1.25];
     if (zero) low = 0;
     high = Math.max(high, low + least);
-    return [low, high + (high - low) * 0.08 || 1];
+    return [low, zero ? high + (high - low) * 0.08 || 1 : Math.max(high, low + (least || 1))];
   };
 
   const frame = (place, label) => {
@@ -65,10 +66,10 @@ const Charts = (() => {
   const legend = (place, items) => {
     const list = document.createElement("div");
     list.className = "legend";
-    for (const { name, tone } of items) {
+    for (const { name, key, tone } of items.filter((one) => one.key !== null)) {
       const item = document.createElement("span");
       item.className = "key " + tone;
-      item.textContent = name;
+      item.textContent = key ?? name;
       list.append(item);
     }
     place.append(list);
@@ -81,7 +82,8 @@ const Charts = (() => {
     place.replaceChildren(note);
   };
 
-  // series: [{name, tone, points: [[x, y]...], dots, dashed}]; x and y: {log, zero, label, show, ticks, least}.
+  // series: [{name, tone, points: [[x, y]...], dots, dashed, key}], where key is its name in the legend, null for none;
+  // x and y: {log, zero, label, show, ticks, least}.
   const lines = (place, series, { x: xAxis, y: yAxis, limit, label }) => {
     const drawn = series.map((one) => ({
       ...one,

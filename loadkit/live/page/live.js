@@ -1,7 +1,7 @@
 // Asks for the metrics again and again, and shows them. What the metrics say is text here, never markup.
 (() => {
   const { rows, sum, max, one, total, grouped, histograms, quantile } = Metrics;
-  const EVERY_MS = 1000;
+  const EVERY_MS = 2000;
   const RATE_S = 10;
   const KEPT = 3600;
   const TONES = ["c0", "c1", "c2", "c3", "c4", "c5", "c6"];
@@ -11,10 +11,11 @@
   let run = null;
   let history = [];
   let latest = null;
+  let ended = false;
 
   // -- words -----------------------------------------------------------------------------------------------------
 
-  const digits = (value) => (value >= 100 ? value.toFixed(0) : value >= 10 ? value.toFixed(1) : value.toPrecision(2));
+  const digits = (value) => String(+value.toPrecision(3));
   const seconds = (value) => {
     if (value === null) return "–";
     if (value === 0) return "0";
@@ -97,9 +98,10 @@
 
   const over = (name, key, i, of = (p) => p[key]) => ({ name, tone: tone(i), points: history.map((p, j) => [p.at, of(p, j)]) });
   const times = () => {
-    const x = { label: "since the page was opened", show: clock };
+    const x = { label: "since the page was opened", show: clock, least: RATE_S };
     const draw = (id, series, y, more = {}) => Charts.lines($(id), series, { x, y: { zero: true, ...y }, label: id, ...more });
-    draw("chart-load", [over("planned", "planned", 1), over("live", "live", 0), over("in flight", "inflight", 2)],
+    const planned = { ...over("planned", "planned", 1), dashed: true };
+    draw("chart-load", [over("in flight", "inflight", 2), over("live", "live", 0), planned],
       { show: count, least: 1 });
     draw("chart-rate", [over(`over ${RATE_S} s`, "output", 0, (_, j) => rateOf("output", j))], { show: count, least: 1 });
     const worst = LIMITS[0];
@@ -107,12 +109,13 @@
     draw("chart-cpu", [over("busiest process", "cpu", 0)], { show: percent, least: 1 }, { limit: worst.cpu });
   };
 
-  // One line for each value of `of`, p50 solid and p95 dashed, over the values of `across`.
+  // Two lines for each value of `of`, p50 solid and p95 dashed, over the values of `across`.
   const quantiles = (m, metric, across, of) => {
     const found = histograms(m, `loadkit_${metric}_seconds`, [of, across]);
     const keys = [...found.keys()].map((key) => key.split("\t"));
     return rising(new Set(keys.map(([a]) => a))).flatMap((a, i) => [["p50", 0.5], ["p95", 0.95]].map(([name, q]) => ({
-      name: `${of === "concurrency" ? streams(a) : a + " tokens"} ${name}`,
+      name: `${of === "concurrency" ? streams(a) : `${a} tokens`} ${name}`,
+      key: q === 0.5 ? (of === "concurrency" ? streams(a) : `${a} tokens`) : null,
       tone: tone(i),
       dots: q === 0.5,
       dashed: q !== 0.5,
@@ -141,11 +144,13 @@
   const outcomes = (m) => {
     const found = [...grouped(rows(m, "loadkit_requests_total"), ["outcome", "code"])].filter(([, value]) => value > 0);
     found.sort((a, b) => b[1] - a[1]);
-    Charts.bars($("chart-outcomes"), found.slice(0, 10).map(([key, value]) => {
+    const ended = found.slice(0, 8).map(([key, value]) => {
       const [outcome, code] = key.split("\t");
-      const mood = outcome === "ok" ? "good" : code === "429" ? "warn" : "bad";
-      return { name: `${outcome} ${code}`, value, tone: mood };
-    }), count);
+      return { name: `${outcome} ${code}`, value, tone: outcome === "ok" ? "good" : "bad" };
+    });
+    const again = [...grouped(rows(m, "loadkit_retries_total"), ["code"])].filter(([, value]) => value > 0);
+    const retried = again.map(([code, value]) => ({ name: `tried again after ${code}`, value, tone: "warn" }));
+    Charts.bars($("chart-outcomes"), [...ended, ...retried], count);
   };
 
   // What each further token costs between neighbouring tiers: it rises where TTFT bends.
@@ -166,8 +171,8 @@
     const at = one(m, "loadkit_knee_context_tokens");
     const loads = rows(m, "loadkit_knee_concurrency").map(({ labels, value }) => `${count(value)} streams at ${labels.tier} tokens`);
     if (sure === null && !loads.length) return "Rising bars are a knee in the making; the verdict comes with the report.";
-    const length = at === null ? "No knee over length" : `TTFT bends at ${count(at)} tokens`;
-    const spoken = sure === null ? "No verdict on a knee over length." : `${length} (probability ${sure.toFixed(2)}).`;
+    const spoken = at === null || sure === null ? "No knee over length was found: the report says why."
+      : `TTFT bends at ${count(at)} tokens (probability ${sure.toFixed(2)}).`;
     return loads.length ? `${spoken} Throughput bends at ${loads.join(", ")}.` : spoken;
   };
 
@@ -248,7 +253,8 @@
     $("run").textContent = about.run ?? "";
     const parts = [end.model, end.protocol, end.host, about.plan && `plan ${about.plan}`, about.seed && `seed ${about.seed}`];
     $("about").textContent = parts.filter(Boolean).join(" · ");
-    state({ idle: "between visits", visit: "measuring", linger: "finished" }[stateOf(m)] ?? "running", "good");
+    if (ended) state("ended: this is the last that was heard", "");
+    else state({ idle: "between visits", visit: "measuring", linger: "finished" }[stateOf(m)], "good");
   };
   const state = (text, mood) => {
     $("state").textContent = text;
@@ -266,7 +272,7 @@
     const began = history[0]?.began ?? performance.now();
     history.push({ ...point(m, (performance.now() - began) / 1000), began });
     if (history.length > KEPT) history = history.filter((_, i) => i % 2 === 0);
-    latest = m;
+    [latest, ended] = [m, false];
     show();
   };
   const look = async () => {
@@ -275,11 +281,13 @@
       const answer = await fetch("/metrics", { headers: { Accept: "text/plain" }, cache: "no-store" });
       take(await answer.text());
     } catch {
-      state(latest ? "ended: this is the last that was heard" : "nobody answers", latest ? "" : "bad");
+      ended = true;
+      state("nobody answers", "bad");
+      show();
       document.documentElement.dataset.ended = "yes";
     }
     // A large page takes its time to write and to read: it is asked for less often.
-    setTimeout(look, Math.max(EVERY_MS, 10 * (performance.now() - began)));
+    setTimeout(look, Math.max(EVERY_MS, 5 * (performance.now() - began)));
   };
   addEventListener("resize", show);
   look();

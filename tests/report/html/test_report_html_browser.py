@@ -118,3 +118,18 @@ def test_a_page_of_nothing_opens(opened, read):
     assert json.loads(read(text).scripts[0][1]) == {}
     assert page.complaints() == []
     assert page.ask("document.querySelector('.verdict h2').textContent") == "Nothing was measured"
+
+
+def test_a_copied_text_is_no_formula(run, opened):
+    """What a server said begins with an apostrophe where a spreadsheet would compute it; numbers stay as they are."""
+    page = opened(run.page())
+    text = page.ask("""new Promise(done => {
+      const table = document.getElementById("table-latency");
+      const said = ["=1+1", "+1+cmd|x", "-2+3", "@x", "-", "-12.3%", "+5 %", "1e-05", "-1e-05", "a=b"];
+      said.forEach((word, i) => { table.rows[i % 3 + 1].cells[2 + Math.floor(i / 3)].textContent = word; });
+      Object.defineProperty(navigator, "clipboard", {value: {writeText: async text => done(text)}});
+      document.querySelector("button[data-table=table-latency]").click();
+    })""")
+    cells = [line.split("\t") for line in text.split("\n")]
+    got = [cells[i % 3 + 1][2 + i // 3] for i in range(10)]
+    assert got == ["'=1+1", "'+1+cmd|x", "'-2+3", "'@x", "-", "-12.3%", "+5 %", "1e-05", "-1e-05", "a=b"]

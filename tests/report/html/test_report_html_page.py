@@ -209,3 +209,28 @@ def test_a_long_run_stays_a_small_page(request_of):
     ]
     summary, strata = examine(records)
     assert len(render(summary, {}, strata, telemetry).encode()) < 3e6
+
+
+def test_names_of_a_foreign_file_have_no_control_characters(run, read):
+    """Sources and flags are of a closed set in our own records only; the page shows them as plain words."""
+    for record in run.records:
+        record |= {"prompt_tokens_source": "a\x1b[31m\u202eb<b>", "flags": ["c\x07\u2066d<i>"]}
+    text = run.page()
+    assert not set(text) & {"\x1b", "\x07", "\u202e", "\u2066"}
+    page = read(text)
+    assert "totals.prompt_tokens.a [31m b<b>" in page.text
+    assert "flags.c d<i>" in page.text
+
+
+@pytest.mark.parametrize("rate", [10**400, -1e300, float("nan"), "x", None, True], ids=lambda rate: repr(rate)[:8])
+def test_an_absurd_rate_of_a_manifest_is_left_out(run, rate):
+    """It is no rate, and the page is there."""
+    run.manifest["plan"]["cells"] = [{"tier_tokens": 128, "concurrency": 1, "rate": rate}]
+    assert "<h2" in run.page()
+
+
+def test_tokens_that_took_no_time_have_no_speed(run):
+    """A TPOT of zero is shown, and no speed is made of it."""
+    for record in run.records:
+        record |= {"tpot_ms": 0.0, "itl_ms": [0.0] * 3}
+    assert "<h2" in run.page()
