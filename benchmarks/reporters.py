@@ -240,6 +240,12 @@ def _record(visit: Data, run_id: str | None, worker: str, rng: random.Random) ->
     return _line({**record.to_json(), **visit, "start_ms": "START"})
 
 
+def lines_of(count: int) -> list[bytes]:
+    """So many lines that all differ."""
+    rng = random.Random(1)
+    return [_record({"visit": 0, "cell": "128x1"}, "run", "worker", rng) for _ in range(count)]
+
+
 def main() -> None:
     """Run them until the master lets them go."""
     port, count, rate, seconds = int(sys.argv[1]), int(sys.argv[2]), float(sys.argv[3]), float(sys.argv[4])

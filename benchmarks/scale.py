@@ -1,7 +1,8 @@
 """How far one machine goes: streams a worker measures well, and what a master pays for its workers.
 
     python benchmarks/scale.py streams [--workers 0,1,2,4] [--streams 16,64,128]
-    python benchmarks/scale.py shipping [--streams 32] [--pairs 3]
+    python benchmarks/scale.py shipping [--streams 16] [--pairs 1]
+    python benchmarks/scale.py hold
     python benchmarks/scale.py workers [--workers 1,2,4] [--streams 32]
     python benchmarks/scale.py reporters [--reporters 1,50,200] [--rate 0,400]
     python benchmarks/scale.py saturation [--reporters 200] [--rate 200,400,800,1600]
@@ -18,7 +19,9 @@ import socket
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -175,14 +178,19 @@ def streams(args: argparse.Namespace) -> None:
 
 
 def shipping(args: argparse.Namespace) -> None:
-    """The errors of a worker that ships against those of a process that does not, in turns at the same server."""
+    """The errors of a worker that ships against those of a process that does not, both at once at the same server, so
+    that whatever else the machine does falls on both."""
     (count,) = args.streams[:1]
     found: dict[int, tuple[list[float], list[float]]] = {0: ([], []), 1: ([], [])}
-    with server(SMOOTH) as url:
+    with server(("--ttft-ms", "100", "--itl-ms", "10")) as url, ThreadPoolExecutor() as both:
         for _ in range(args.pairs):
-            for workers in found:
-                ended = run(url, workers, count, "--rounds", "2", "--max-tokens", str(TOKENS))
-                for kept, new in zip(found[workers], errors(ended.records, truth_of(url)), strict=True):
+            ran = list(
+                both.map(lambda workers: run(url, workers, count, "--rounds", "24", "--max-tokens", "32"), found)
+            )
+            truth = truth_of(url)
+            for ended, both_errors in zip(ran, found.values(), strict=True):
+                first = [row for row in ended.records if row["visit"] == 0]  # a repeat has the machine for itself
+                for kept, new in zip(both_errors, errors(first, truth), strict=True):
                     kept += new
     table("error", "quantile", "local ms", "worker that ships ms", "ratio", "n")
     for name, local, shipped in zip(("TTFT", "ITL"), found[0], found[1], strict=True):
@@ -270,10 +278,35 @@ def _list(kind: type) -> Any:
     return lambda text: [kind(item) for item in text.split(",")]
 
 
-VERBS = {run.__name__: run for run in (streams, shipping, workers, reporters, saturation)}
+def hold(args: argparse.Namespace) -> None:
+    """How long shipping has the loop for itself: CPU of taking a batch from the outbox and giving it to the socket."""
+    from reporters import lines_of
+    from locust.rpc import Message, zmqrpc  # isort: skip
+    from loadkit.swarm.channel import Outbox
+
+    table("records in a batch", "bytes", "CPU ms p50", "CPU ms p99")
+    sink = zmqrpc.Server("127.0.0.1", 0)
+    client = zmqrpc.Client("127.0.0.1", sink.port, "worker")
+    for size in (1, 4, 16, 64):
+        times, sizes = [], []
+        for _ in range(200):
+            outbox = Outbox()
+            for text in lines_of(size):
+                outbox.put(text)
+            began = time.thread_time_ns()
+            batch = outbox.take()
+            client.send(Message("loadkit", {"first": batch.first, "data": batch.data}, "worker"))
+            times.append((time.thread_time_ns() - began) / 1e6)
+            sizes.append(len(batch.data))
+            sink.recv_from_client()
+        row(size, max(sizes), *(f"{nearest_rank(times, q):.3f}" for q in (0.5, 0.99)))
+
+
+VERBS = {run.__name__: run for run in (streams, shipping, hold, workers, reporters, saturation)}
 DEFAULTS = {
     "streams": {"workers": [0, 1, 2, 4], "streams": [16, 64, 128]},
-    "shipping": {"streams": [32]},
+    "shipping": {"streams": [16]},
+    "hold": {},
     "workers": {"workers": [1, 2, 4], "streams": [32]},
     "reporters": {"reporters": [1, 50, 200], "rate": [0.0, 400.0]},
     "saturation": {"reporters": [200], "rate": [200.0, 400.0, 800.0, 1600.0]},
@@ -288,7 +321,7 @@ def main() -> None:
     parser.add_argument("--streams", type=_list(int))
     parser.add_argument("--reporters", type=_list(int))
     parser.add_argument("--rate", type=_list(float))
-    parser.add_argument("--pairs", type=int, default=3)
+    parser.add_argument("--pairs", type=int, default=1)
     args = parser.parse_args()
     for name, value in DEFAULTS[args.table].items():
         if getattr(args, name) is None:

@@ -35,8 +35,8 @@ def merge(folder: RunFolder, spools: Iterable[Path]) -> Merged:
     """Add to the run what its spools hold and its files do not; a second merge adds nothing.
 
     A request is known by its request_id, a sample by its worker and time. Raises FolderError, before anything is
-    written, for a spool of another run and while a run writes into the folder; rows of another run inside a spool are
-    left out and counted as damaged.
+    written, for a spool of another run and while a run writes into the folder; rows of another run inside a spool, and
+    requests without an id, are left out and counted as damaged.
     """
     found = [Spooled(path) for path in spools]
     run_id = folder.read_manifest().get("run_id")
@@ -50,7 +50,7 @@ def merge(folder: RunFolder, spools: Iterable[Path]) -> Merged:
         records.header(jsonl.header())
         for spool in found:
             for row in spool:
-                if row.get("run_id", run_id) != run_id:
+                if row.get("run_id", run_id) != run_id or (row["kind"] == "request" and not _named(row)):
                     merged.damaged += 1
                 elif row["kind"] == "request":
                     merged.records += _add(records, row, _request(row), seen_records, merged)
@@ -87,8 +87,12 @@ def _keys(path: Path, key: Callable[[dict[str, Any]], Hashable]) -> set[Hashable
 
 
 def _request(row: dict[str, Any]) -> Hashable:
-    return row.get("request_id")
+    return str(row.get("request_id"))
+
+
+def _named(row: dict[str, Any]) -> bool:
+    return isinstance(row.get("request_id"), str)
 
 
 def _sample(row: dict[str, Any]) -> Hashable:
-    return row.get("worker"), row.get("at_ms")
+    return str(row.get("worker")), str(row.get("at_ms"))

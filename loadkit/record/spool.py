@@ -81,9 +81,9 @@ class Spooled:
         rows, begun = jsonl.Rows(self._path), {}
         for row in rows:
             if row["kind"] == "begun":
-                begun[row.get("request_id")] = row
+                begun[str(row.get("request_id"))] = row
             elif row["kind"] != "spool":
-                begun.pop(row.get("request_id"), None)
+                begun.pop(str(row.get("request_id")), None)
                 row.pop("seq", None)
                 yield row
         self.damaged = rows.damaged

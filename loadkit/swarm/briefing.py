@@ -4,8 +4,10 @@ import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
+from loadkit import __version__
 from loadkit.call.choose import without_proxies
 from loadkit.plan.endpoint import Endpoint
+from loadkit.plan.errors import ConfigError
 from loadkit.plan.ladder import Plan
 from loadkit.record.errors import FolderError, reason
 from loadkit.record.folder import RunFolder
@@ -21,6 +23,7 @@ from loadkit.target.table import Target
 def brief_of(session: Session, shelf: Shelf) -> Data:
     """Everything about the run as builtins; prompts by where they are and by their hashes."""
     return {
+        "version": __version__,
         "plan": session.plan.to_json(),
         "ladder": session.ladder,
         "mark": session.mark,
@@ -44,9 +47,11 @@ def session_of(
 ) -> tuple[Session, Spool]:
     """The session of the worker `name`, and its spool. `text(length, ref)` gets prompts, the key is in `environ`.
 
-    mark: goes into the ids of its requests. ConfigError where a key is missing or this machine cannot take the plan,
-    FolderError where there is no room for a spool.
+    mark: goes into the ids of its requests. ConfigError where a key is missing, this machine cannot take the plan or
+    the master is of another version; FolderError where there is no room for a spool.
     """
+    if (version := brief.get("version")) != __version__:
+        raise ConfigError(f"it has loadkit {__version__} and its master {str(version)[:40]}: install the same one")
     plan, endpoint = Plan.from_json(brief["plan"]), Endpoint.from_json(brief["endpoint"])
     check_limits(plan)
     environ = environ if plan.proxy else without_proxies(environ)

@@ -8,7 +8,6 @@ the loop back after every batch.
 from locust.exception import RPCError
 
 import json
-import logging
 import time
 import zlib
 from collections import deque
@@ -19,6 +18,8 @@ import gevent
 import orjson
 from gevent.event import Event
 from gevent.queue import SimpleQueue
+
+from loadkit.swarm.guard import passed_over
 
 MESSAGE = "loadkit"  # the one type of Locust message that is ours
 BATCH_ROWS = 64
@@ -217,7 +218,8 @@ class Link:
     def _run(self, handle: Callable[[str, str, Data], None]) -> None:
         while True:
             sender, data = self._queue.get()
+            what = data.pop("what")
             try:
-                handle(sender, data.pop("what"), data)
-            except Exception:  # a message that cannot be read must not silence the ones after it
-                logging.exception("a message of the run's channel could not be handled")
+                handle(sender, what, data)
+            except Exception as error:  # noqa: BLE001 - it must not silence the ones after it
+                passed_over(what, sender, error)

@@ -19,6 +19,7 @@ from loadkit.record.merge import adopt
 from loadkit.swarm import events
 from loadkit.swarm.briefing import brief_of
 from loadkit.swarm.channel import Batch, Data, Inbox, Link
+from loadkit.swarm.guard import guard, passed_over
 from loadkit.swarm.roster import Member, Roster
 from loadkit.swarm.session import Session
 from loadkit.swarm.sharing import Sharing
@@ -58,6 +59,7 @@ class Fleet:
         environment.events.heartbeat_sent.add_listener(self._on_heartbeat)
         # A minute after a worker went Locust forgets it and hands its users round, whatever is being measured.
         runners.HEARTBEAT_DEAD_INTERNAL = NEVER
+        guard(environment.runner)
         self._link = link
         link.run_id = session.run_id
         link.start(self._on_message)
@@ -76,6 +78,8 @@ class Fleet:
         """Wait until the fleet is whole and none of it is busy with an earlier visit; a run for which that does not
         come to be ends, and says so."""
         visits, since = self._session.visits, self._now()
+        if visits.left:
+            self._session.pacing.admits_all(visits.left[0].cell)
         while not visits.stopped and not self._whole():
             if any(member.visit is not None for member in self._roster.there):
                 since = self._now()  # requests in flight end by their own deadlines
@@ -108,7 +112,7 @@ class Fleet:
         self._session.store.describe("workers", {"planned": self.planned, "names": self._roster.names})
         if self._sharing.open and not self._session.stopped_by:
             self._session.fail("Locust stopped the test in the middle of a cell, as it does when no worker is heard of")
-        elif not going and self._session.visits.left:
+        elif not going and self._session.visits.left and not (self._session.limited or self._session.stopped_by):
             self._session.fail("no worker is left")
         while missing := [member for member in going if not (member.complete or member.lost)]:
             for member in missing:
@@ -196,7 +200,7 @@ class Fleet:
 
     def _welcome(self, member: Member) -> None:
         """A worker that was lost is heard again; what it has in flight of an old visit comes to its end."""
-        if member.lost:
+        if member.lost and not member.left:
             member.lost = False
             self._count()
             self._say(f"worker {member.name} is back")
@@ -204,23 +208,29 @@ class Fleet:
                 self._tell("halt", {"visit": member.visit}, to=member)
 
     def _on_users(self, member: Member, data: Data) -> None:
-        if member.live != data["live"]:  # it is told every second
-            member.live = data["live"]
+        if member.live != (live := int(data["live"])):  # it is told every second
+            member.live = live
             self._count()
 
     def _on_rows(self, member: Member, data: Data) -> None:
         for row in self._inbox.take(member.id, Batch(data["first"], data["data"])):
-            self._take(row)
+            try:
+                self._take(row)
+            except (LookupError, TypeError, ValueError, AttributeError) as error:  # the rows after it still count
+                passed_over("row", member.name, error)
         self._tell("ack", {"number": self._inbox.have(member.id)}, to=member)
 
     def _take(self, row: dict[str, Any]) -> None:
         """A row of a worker: a record goes where those of this process would, anything else into the telemetry."""
         session = self._session
-        self._sharing.judge.take(row)
         if row["kind"] != "request":
             session.sample(row)
+            self._sharing.judge.take(row)
             return
+        if row["run_id"] != session.run_id:
+            raise ValueError("it is a record of another run")
         session.records.fire(record=row)
+        self._sharing.judge.take(row)
         if session.further is not None and row["attempts"]:
             session.further.on_first(row["attempts"][0]["outcome"])
 
@@ -233,9 +243,10 @@ class Fleet:
     def _on_leaving(self, sender: str, data: Data) -> None:
         """A worker goes by its own decision; what is wrong with it is wrong with the run."""
         if data["fault"]:
-            self._session.fail(f"worker {str(data['name'])[:100]}: {data['fault']}")
+            self._session.fail(f"worker {str(data['name'])[:100]}: {str(data['fault'])[:800]}")
         if (member := self._roster.get(sender)) is not None:
-            self._roster.lose(member, f"left ({data['why']})")
+            member.left = True
+            self._roster.lose(member, f"left ({str(data['why'])[:200]})")
 
     def _tell(self, what: str, data: Data | None = None, *, to: Member) -> None:
         try:

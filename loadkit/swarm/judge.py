@@ -14,9 +14,7 @@ from loadkit.measure.quantile import nearest_rank
 from loadkit.measure.validity import Validity, cell_validity, client_health, worst
 
 ROW_MS = 1000.0
-KEPT = (
-    20_000  # gaps a typical ITL is taken of: beyond, only every second one, then every fourth, and so on
-)
+KEPT = 20_000  # gaps a typical ITL is taken of: beyond, only every second one, then every fourth, and so on
 
 
 class Gaps:

@@ -63,10 +63,14 @@ class Pacing:
         self._ledger.end(record)
         visit = self._visits().current
         if self.elsewhere and visit is not None:
-            most = self._most(visit.cell)
-            streams = Spent(most.input * visit.cell.concurrency, most.output * visit.cell.concurrency)
-            if name := self._ledger.refuse(streams):
-                self._tell(name)
+            self.admits_all(visit.cell)
+
+    def admits_all(self, cell: Cell) -> None:
+        """The run ends where the budgets leave no room for a request of each stream of the cell: elsewhere all begin at
+        once."""
+        most = self._most(cell)
+        if name := self._ledger.refuse(Spent(most.input * cell.concurrency, most.output * cell.concurrency)):
+            self._tell(name)
 
     def every_second(self) -> None:
         """Look at the time."""

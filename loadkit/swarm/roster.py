@@ -20,6 +20,7 @@ class Member:
     live: int = 0  # streams that are there
     visit: int | None = None  # the visit it still has something in flight of
     lost: bool = False
+    left: bool = False  # by its own decision: its last rows still come, and nothing else
     complete: bool = False  # all its rows are here
 
 

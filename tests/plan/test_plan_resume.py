@@ -3,6 +3,7 @@
 import argparse
 import json
 from datetime import UTC, datetime
+from threading import Timer
 
 import pytest
 
@@ -17,6 +18,7 @@ from loadkit.plan.resume import outstanding
 from loadkit.record.errors import FolderError
 from loadkit.record.folder import RunFolder
 from loadkit.record.jsonl import Writer, header
+from loadkit.record.spool import Spool
 
 PLAN = Plan("grid", fit_cells([(128, 1), (128, 2)], None, 16), seed=7, rounds=3, max_tokens=16)
 
@@ -190,6 +192,19 @@ def test_budgets_stay_in_force_until_they_are_raised(cut, ask):
     assert (ask().plan.budget_tokens, ask().plan.max_duration_s) == (1000, None)
     raised = ask("--budget-tokens", "2000", "--max-duration", "1m").plan
     assert (raised.budget_tokens, raised.max_duration_s) == (2000, 60.0)
+
+
+def test_workers_that_outlived_their_master_are_waited_for(cut, ask, monkeypatch):
+    """What they have in flight would disturb what comes: the run goes on when they have ended, or says who has not."""
+    folder = cut("done", "open", "planned", "planned")
+    folder.spools_path.mkdir()
+    spool = Spool(folder.spools_path, "abcdef12-run", "w")
+    monkeypatch.setattr(resume, "WORKERS_END_S", 0.0)
+    with pytest.raises(ConfigError, match="1 workers of this run have not ended, and write"):
+        ask()
+    monkeypatch.setattr(resume, "WORKERS_END_S", 60.0)
+    Timer(0.3, spool.close).start()
+    assert ask().resumed.todo
 
 
 def test_a_run_that_still_goes_on_is_left_alone(cut, ask):

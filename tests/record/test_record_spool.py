@@ -56,10 +56,11 @@ def test_rows_are_numbered_and_come_back_in_order(tmp_path):
 @pytest.mark.parametrize("cut", [1, 40, 300])
 def test_a_spool_that_was_cut_gives_all_whole_lines(tmp_path, cut):
     """A killed process loses the line it was writing, no other; the loss is counted."""
-    path = tmp_path / Spool(tmp_path, RUN, "w").path.name
     made = Spool(tmp_path, RUN, "w")
+    path = made.path
     for number in range(3):
         made.append(request(number))
+    made.close()
     data = path.read_bytes()
     path.write_bytes(data[:-cut])
     read = Spooled(path)
@@ -76,11 +77,39 @@ def test_what_was_in_flight_when_a_worker_was_killed_is_known(tmp_path):
     for number in (1, 2):
         made.begun({"run_id": RUN, "request_id": request(number)["request_id"], "cell": "32x1", "phase": "measure"})
     made.append(request(2))
+    made.close()
     rows = list(Spooled(made.path))
     assert rows[0] == request(2)
     assert [row["request_id"][-1] for row in rows] == ["2", "1"]
     assert (rows[1]["kind"], rows[1]["outcome"], rows[1]["cell"]) == ("request", "aborted", "32x1")
     assert len(rows[1]["attempts"]) == 1
+
+
+def test_what_a_worker_that_lives_has_in_flight_is_left_for_another_merge(folder):
+    """Its master is dead and it still ends its requests: a merge takes those that are ended and says that it lives; one
+    after its end takes the rest as they came out, and not as aborted."""
+    made = Spool(folder.spools_path, RUN, "w")
+    for number in (1, 2, 3):
+        made.begun({"run_id": RUN, "request_id": request(number)["request_id"]})
+    made.append(request(1))
+    early = merge(folder, spools_of(folder))
+    made.append(request(2))
+    made.close()
+    late = merge(folder, spools_of(folder))
+    assert (early.records, early.live, late.records, late.known, late.live) == (1, 1, 2, 1, 0)
+    first, second, third = jsonl.read(folder.records_path).records
+    assert (first["outcome"], second["outcome"], third["outcome"]) == ("ok", "ok", "aborted")
+
+
+def test_a_folder_that_a_run_writes_into_is_not_merged_into(folder):
+    """The master would write the same rows once more: one line, and nothing is added."""
+    path = spool(folder, "w", [request(1)])
+    with jsonl.Writer(folder.records_path) as records:
+        records.lock()
+        with pytest.raises(FolderError, match="another process is writing"):
+            merge(folder, [path])
+    assert jsonl.read(folder.records_path).records == []
+    assert merge(folder, [path]).records == 1
 
 
 def test_a_file_that_is_no_spool_is_refused(tmp_path):
@@ -144,9 +173,11 @@ def test_a_spool_of_another_run_is_refused_before_anything_is_written(folder):
 
 
 def test_a_row_of_another_run_is_left_out(folder):
-    """What does not carry the run's id is counted as damaged, not merged."""
-    merged = merge(folder, [spool(folder, "w", [request(1), request(2, "other")])])
-    assert (merged.records, merged.damaged) == (1, 1)
+    """What does not carry the run's id, or an id of its own, is counted as damaged, not merged."""
+    odd = [request(1) | {"request_id": name} for name in (["x"], None, 5)]
+    path = spool(folder, "w", [request(1), request(2, "other"), *odd, sample({"a": 1}, ["w"])])
+    merged = merge(folder, [path])
+    assert (merged.records, merged.telemetry, merged.damaged) == (1, 1, 4)
 
 
 @given(st.lists(st.integers(0, 30)), st.lists(st.integers(0, 30)), st.lists(st.integers(0, 30)))

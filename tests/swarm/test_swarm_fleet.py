@@ -8,6 +8,9 @@ from functools import partial
 
 import pytest
 
+# Many processes at once: beside other tests a worker would come to its turn too late.
+pytestmark = pytest.mark.quiet
+
 ROUNDS = 4
 PLAN = ("--tiers", "32", "--concurrency", "4", "--rounds", str(ROUNDS), "--max-tokens", "4", "--no-check")
 LONG = ("--tiers", "32", "--concurrency", "4", "--rounds", "500", "--max-tokens", "4", "--no-check")

@@ -5,6 +5,9 @@ from functools import partial
 
 import pytest
 
+# Many processes at once: beside other tests a worker would come to its turn too late.
+pytestmark = pytest.mark.quiet
+
 LADDER = """
 from loadkit.report.finish import finish
 from loadkit.swarm import LadderShape, LadderUser, install

@@ -217,6 +217,127 @@ gevent.sleep(0.2)
 print(json.dumps([begun, [line.split(" leaves: ")[1] for line in said]]))
 """
 
+GUARD = r"""
+import json
+from types import SimpleNamespace
+import msgpack
+from locust.exception import RPCReceiveError
+from locust.rpc import Message
+from loadkit.swarm.guard import guard
+
+handled, unread = [], 0
+runner = SimpleNamespace(handle_message=lambda client, msg: handled.append([msg.type, msg.data["n"]]))
+guard(runner)
+for kind, data in (("x", None), ("x", {}), ("stats", {"n": 0, "user_classes_count": "2"}), ("x", {"n": 1})):
+    runner.handle_message("w", Message(kind, data, "w"))
+odd = [[1, 2], [1, None, "w"], ["x", None, {}], ["x", {"__datetime__": True, "as_str": "?"}, "w"]]
+for wire in (b"", b"\xc1", b"\x93", b"garbage", *map(msgpack.dumps, odd)):
+    try:
+        Message.unserialize(wire)
+    except RPCReceiveError:
+        unread += 1
+whole = Message.unserialize(Message("x", {"n": 2}, "w").serialize())
+print(json.dumps([handled, unread, whole.data]))
+"""
+
+ROWS = """
+import json
+import zlib
+from functools import partial
+from types import SimpleNamespace
+from loadkit.swarm.channel import Inbox
+from loadkit.swarm.fleet import Fleet
+from loadkit.swarm.judge import Judge
+
+kept, told = [], []
+session = SimpleNamespace(
+    run_id="r", further=None, sample=kept.append,
+    records=SimpleNamespace(fire=lambda record: kept.append(record["request_id"])),
+)
+master = SimpleNamespace(
+    _session=session, _inbox=Inbox(), _sharing=SimpleNamespace(judge=Judge()),
+    _tell=lambda what, data, to: told.append(data["number"]),
+)
+master._take = partial(Fleet._take, master)
+rows = [3, {}, {"kind": "request", "run_id": "other", "request_id": "other-1"},
+        {"kind": "request", "run_id": "r", "request_id": "r-1", "phase": "measure", "start_ms": "soon"},
+        {"kind": "request", "run_id": "r", "request_id": "r-2"}]
+batch = zlib.compress(b"".join(json.dumps(row).encode() + b"\\n" for row in rows))
+member = SimpleNamespace(id="w", name="w")
+for _ in range(2):
+    Fleet._on_rows(master, member, {"first": 1, "data": batch})
+print(json.dumps([kept, told]))
+"""
+
+LEFT = """
+import json
+from types import SimpleNamespace
+from loadkit.swarm.fleet import Fleet
+from loadkit.swarm.roster import Roster
+
+said, roster = [], Roster(lambda member, why: said.append(why))
+master = SimpleNamespace(_roster=roster, _say=said.append, _count=lambda: None)
+for name, gone in (("a", lambda member: Fleet._on_leaving(master, "a", {"why": "SIGTERM", "fault": None})),
+                   ("b", lambda member: roster.lose(member, "silent"))):
+    member = roster.join(name, name)
+    gone(member)
+    Fleet._welcome(master, member)  # its last rows come
+print(json.dumps([said, [member.name for member in roster.there]]))
+"""
+
+ADMITS = """
+import json
+from types import SimpleNamespace
+from loadkit.plan.budget import Budget
+from loadkit.plan.ladder import Cell
+from loadkit.swarm.pacing import Pacing
+
+told = []
+pacing = Pacing(SimpleNamespace(max_tokens=8), None, Budget(tokens=80), told.append)
+for concurrency in (2, 3):
+    pacing.admits_all(Cell(32, concurrency, 32))
+    told.append(concurrency)
+print(json.dumps(told))
+"""
+
+VERSION = """
+import json
+from loadkit.plan.errors import ConfigError
+from loadkit.swarm.briefing import session_of
+
+try:
+    session_of({"run": "r", "version": "0.0.1"}, None, None, name="w", mark="")
+except ConfigError as error:
+    print(json.dumps(str(error)))
+"""
+
+
+def test_no_message_makes_a_master_deaf(snippet):
+    """What cannot be read or handled is passed over, where Locust's listener would end with it."""
+    assert snippet(GUARD) == [[["x", 1]], 8, {"n": 2}]
+
+
+def test_a_row_that_cannot_be_used_takes_no_other_along(snippet):
+    """Records are kept before they are judged, those of another run never, and each once."""
+    assert snippet(ROWS) == [["r-1", "r-2"], [5, 5]]
+
+
+def test_a_worker_that_leaves_is_not_back_with_its_last_rows(snippet):
+    """It would be given a part of the next visit, which could then not stand; one that was only silent is back."""
+    assert snippet(LEFT) == [["left (SIGTERM)", "silent", "worker b is back"], ["b"]]
+
+
+def test_a_visit_that_a_budget_has_no_room_for_is_not_begun(snippet):
+    """On workers all its streams begin at once: 80 tokens are two requests of 40 and not three."""
+    two, told, three = snippet(ADMITS)
+    assert (two, three) == (2, 3)
+    assert told.startswith("the budget of 80 tokens is used up: 0 tokens are spent")
+
+
+def test_a_worker_of_another_version_does_not_work(snippet):
+    """It might mean something else by the same words; both versions are named."""
+    assert "its master 0.0.1" in snippet(VERSION)
+
 
 def test_rows_cross_any_link_once_and_in_order(snippet):
     """Batches and acknowledgements may be lost, doubled, late and out of order: the master has every row once."""
