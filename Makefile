@@ -8,7 +8,7 @@ BIN := $(VENV)/bin
 PROGRAMS := chromium prometheus promtool sshd ip
 PACKAGES := chromium prometheus openssh-server iproute2
 
-.PHONY: help run test lint bench setup weights debian clean
+.PHONY: help run test lint bench setup weights debian soak clean
 
 help: ## list the verbs
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
@@ -28,6 +28,9 @@ bench: $(VENV)/.ready ## accuracy and cost of the client, as ratios in one run
 	$(BIN)/python benchmarks/client.py
 	$(BIN)/python benchmarks/long_prompts.py
 	$(BIN)/python benchmarks/parsers.py
+
+soak: $(VENV)/.ready ## 20 minutes at 200 streams: nothing grows, the schedule is kept
+	$(BIN)/python benchmarks/soak.py --minutes 20
 
 setup: $(VENV)/.ready ## make the virtual environment only
 

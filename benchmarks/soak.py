@@ -103,7 +103,8 @@ def kept(records: list[Row], manifest: Row, rate: float) -> Iterator[Bar]:
     for worker, rows in _by_worker(records).items():
         offsets = [row["start_ms"] - row["arrival"] / rate * 1e3 for row in rows]
         part = max(1, len(offsets) // 5)
-        first, last = median(offsets[:part]), median(offsets[-part:])
+        # The least: on a busy machine requests start late now and then, under a schedule that drifts all do.
+        first, last = min(offsets[:part]), min(offsets[-part:])
         yield Bar(f"{worker}: drift of the schedule", 0.0, last - first, "ms", abs(last - first) < DRIFT_MS)
     counts = [visit["arrivals"] for visit in manifest["visits"] if "repeated_as" not in visit]
     planned, dropped = (sum(count[name] for count in counts) for name in ("planned", "dropped"))

@@ -26,6 +26,7 @@ class Consistency:
     def __init__(self, manifest: Mapping[str, Any]) -> None:
         prompts = manifest.get("prompts")
         self._think = think_s(manifest)
+        self._own = own_users(manifest)
         tiers = rows(prompts, "tiers") if isinstance(prompts, Mapping) else []
         self._exact = {
             int(tokens): tier["exact"]
@@ -44,7 +45,7 @@ class Consistency:
         if cell["rate"] is not None:
             return _arrivals(cell["arrivals"])
         # A wrong peak is told by itself (`analysis.health`); a single stream may pause between its requests.
-        if mean is None or planned == 1 or not cell["ok"]:
+        if mean is None or planned == 1 or not cell["ok"] or self._own:
             return None
         if self._think:
             return self._load_with_think(cell)
@@ -107,6 +108,11 @@ def think_s(manifest: Mapping[str, Any]) -> float:
     plan = manifest.get("plan")
     think = numbers(plan, "think_s") if isinstance(plan, Mapping) else []
     return sum(think) / len(think) if len(think) else 0.0
+
+
+def own_users(manifest: Mapping[str, Any]) -> bool:
+    """Whether the run walked no plan: user classes of the caller's own, which may pause as they like."""
+    return manifest.get("visits") == []
 
 
 def _reads(cell: Mapping[str, Any]) -> str | None:

@@ -15,18 +15,20 @@ MIN_TIERS = 3
 MIN_ROUNDS = 3
 BAND = 0.05  # an exponent this near to 1, or within two standard errors of it, is called linear
 
+BENDS = "bends"
 LINEAR = "linear"
 FASTER = "faster than linear"
 DIP = 0.97  # a tier in between is named when it is this much cheaper than both ends
 SLOWER = "slower than linear"
 
 
-def growth(cells: list[dict[str, Any]]) -> dict[str, Any]:
+def growth(cells: list[dict[str, Any]], *, bends: bool = False) -> dict[str, Any]:
     """Exponents, linear fit and verdict, with one sentence for people.
 
     Uses cells at concurrency 1 that are not invalid and have a median TTFT and real prompt tokens. `verdict` is None
     with a `reason` (too_few_tiers, too_few_rounds) when fewer than three tiers with three answered rounds each are
-    there; the numbers are still given where two tiers allow them. `dropped` names every tier left out and why.
+    there, or where `bends` says that a knee was found within the tiers (bends): one power would not be true of all of
+    them. The numbers are still given where two tiers allow them. `dropped` names every tier left out and why.
     """
     points, dropped = _points(cells)
     steady = [p for p in points if p["rounds"] >= MIN_ROUNDS]
@@ -60,7 +62,9 @@ def growth(cells: list[dict[str, Any]]) -> dict[str, Any]:
     }
     if len(points) >= 2:
         result.update(_fits(points))
-    if reason is None:
+    if reason is None and bends:
+        result["reason"] = BENDS
+    elif reason is None:
         result["verdict"] = _verdict(result["exponent"], result["exponent_se"])
     result["sentence"] = sentence(result)
     return result
@@ -163,14 +167,20 @@ def _verdict(exponent: float, se: float) -> str:
 
 def sentence(result: dict[str, Any]) -> str:
     """The growth in one plain sentence: exponent, verdict and what the unit price does, or why there is no verdict."""
+    if result["reason"] == BENDS:
+        return f"Over all tiers, the bend among them, {_power(result)}; {_price_words(result)}."
     if result["verdict"] is None:
         return _why_not(result)
-    head = (
-        f"TTFT grows with the prompt to the power {result['exponent']:.2f} "
-        f"from {result['tokens_first']:.0f} to {result['tokens_last']:.0f} tokens ({result['verdict']})"
-    )
+    head = f"{_power(result)} ({result['verdict']})"
     doubt = f" {result['suspect']} of the {result['tiers']} tiers are suspect." if result["suspect"] else ""
     return f"{head}; {_price_words(result)}.{doubt}"
+
+
+def _power(result: dict[str, Any]) -> str:
+    return (
+        f"TTFT grows with the prompt to the power {result['exponent']:.2f} "
+        f"from {result['tokens_first']:.0f} to {result['tokens_last']:.0f} tokens"
+    )
 
 
 def _price_words(result: dict[str, Any]) -> str:

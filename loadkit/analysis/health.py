@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from operator import itemgetter
 from typing import Any
 
-from loadkit.analysis.consistency import Consistency, think_s
+from loadkit.analysis.consistency import Consistency, own_users, think_s
 from loadkit.analysis.reading import names, number, numbers
 from loadkit.analysis.repeats import standing
 from loadkit.analysis.strata import Stratum
@@ -36,7 +36,7 @@ class Health:
         self.saturated = False  # a cell asked for so far was invalid because of the load generator
         self._against_itself = Consistency(manifest)
         self._suspect_flags = _suspect_flags(manifest)
-        self._thinks = bool(think_s(manifest))
+        self._thinks = bool(think_s(manifest)) or own_users(manifest)
         self._judged: dict[str, list[Validity]] = defaultdict(list)
         for visit in standing(manifest):
             if verdict := _verdict(visit.get("validity")):

@@ -16,6 +16,7 @@ from loadkit.record.names import Flag
 
 STABLE = 0.15  # a drift up to this size leaves the price stable
 LINEAR_FROM, LINEAR_TO = 0.95, 1.10  # exponents of TTFT over tokens that are called near-linear
+BENDS = "bends"
 NEAR_LINEAR, SUPERLINEAR, SUBLINEAR = "near-linear", "superlinear", "sublinear"
 READINGS = {
     NEAR_LINEAR: "linear: no queueing shows",
@@ -27,10 +28,11 @@ Cell = dict[str, Any]
 Ratio = Callable[[float, float], float]
 
 
-def price(cells: list[Cell], predicted_ratio: Ratio | None = None) -> dict[str, Any]:
+def price(cells: list[Cell], predicted_ratio: Ratio | None = None, *, bends: bool = False) -> dict[str, Any]:
     """The `price` of summary.json: tiers with price and growth, two verdicts with their numbers, and a sentence.
 
     predicted_ratio(a, b): TTFT at b tokens over TTFT at a tokens by the model's card, None where no card is known.
+    bends: a knee was found within the tiers, so that neither verdict would be true of all of them (reason bends).
     `verdict` (near-linear, superlinear, sublinear) and `stable` are None with a `reason` (too_few_tiers,
     too_few_rounds) below three tiers of three rounds; invalid cells are left out, and of tiers of one length the first
     counts. `quadratic` is the least squares fit TTFT = a n + b n^2, a in ms per token, and a / b, the length at which
@@ -58,7 +60,9 @@ def price(cells: list[Cell], predicted_ratio: Ratio | None = None) -> dict[str, 
     }
     if len(chosen) >= 2:
         result |= _fits(chosen, predicted_ratio)
-    if enough:
+    if enough and bends:
+        result["reason"] = BENDS
+    elif enough:
         result |= {"verdict": linearity(result["slope"], result["slope_se"]), "stable": abs(result["drift"]) <= STABLE}
     return {**result, "sentence": sentence(result)}
 
@@ -138,6 +142,11 @@ def _local(tokens: np.ndarray, ttft: np.ndarray) -> list[dict[str, Any]]:
 
 def sentence(result: dict[str, Any]) -> str:
     """Both verdicts in one plain sentence with their numbers, or why there is none."""
+    if result["reason"] == BENDS:
+        return (
+            f"No one unit price: TTFT bends within the tiers (log-log slope {result['slope']:.3f} over all of them, "
+            f"R2 of the straight line {result['r2_linear'] or 0:.4f}); read the price of each tier."
+        )
     if result["verdict"] is None:
         need = f"{MIN_TIERS} tiers with {MIN_ROUNDS} answered rounds each at concurrency 1 are needed"
         return f"No verdict on the unit price: {need}."

@@ -65,13 +65,14 @@ def examine(
     cells = [_cell(stratum, health, drift, early) for stratum in found]
     ladder = [cell for cell in cells if cell["rate"] is None]
     knee = bends(closed, ladder, manifest)
+    bent = (knee["length"] or {"kind": "none"})["kind"] != "none"
     summary = {
         "schema": SCHEMA,
         "run_id": str(manifest.get("run_id") or next(iter(run_ids), "")) or None,
         "percentile_method": "nearest-rank",
         "cells": cells,
-        "growth": growth(ladder),
-        "price": price(ladder, _predicted_ratio(found, manifest)),
+        "growth": growth(ladder, bends=bent),
+        "price": price(ladder, _predicted_ratio(found, manifest), bends=bent),
         "tpot_across_tiers": tpot_across_tiers(ladder),
         "knee": knee,
         "rate_search": rate_search(cells, manifest),

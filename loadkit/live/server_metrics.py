@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
+import httpcore
 import httpx
 
 MAX_TEXT = 4 * 1024 * 1024  # bytes of a page that are looked at
@@ -152,11 +153,15 @@ def _change(
     return rise / count if count > 0 and rise >= 0 else None
 
 
+# The control client's transport raises httpcore's own.
+_NO_ANSWER = (httpx.HTTPError, httpcore.NetworkError, httpcore.TimeoutException, httpcore.ProtocolError)
+
+
 def scrape(client: httpx.Client, url: str) -> dict[str, list[float]] | None:
     """The values of the page at `url`; None where there is no page of a server that is known."""
     try:
         answer = client.get(url, headers={"Accept": "text/plain"})
-    except httpx.HTTPError:
+    except _NO_ANSWER:
         return None
     if answer.status_code != 200:
         return None

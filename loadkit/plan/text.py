@@ -66,13 +66,15 @@ def plan_text(plan: Plan, target: str, endpoint: Endpoint | None = None, estimat
     where = (
         f"{shown(endpoint.name)} ({endpoint.host}, {endpoint.model or 'the model it lists'})" if endpoint else target
     )
+    least = "at least " if plan.soak else ""
     lines = [
         f"Plan {plan.name} for {where}: {len(plan.cells)} cells, {len(plan.visits())} visits, seed {plan.seed}",
         "",
         *_table(plan),
         "",
-        f"Requests: {requests.measured:,} measured, {requests.warmup:,} warm-up, at least {requests.drain:,} drain",
-        f"Tokens:   {tokens.input:,} in, at most {tokens.output:,} out",
+        f"Requests: {least}{requests.measured:,} measured, {requests.warmup:,} warm-up, "
+        f"at least {requests.drain:,} drain",
+        f"Tokens:   {least}{tokens.input:,} in, at most {tokens.output:,} out{' of these' if plan.soak else ''}",
         f"Time:     {_time(plan, target, estimate)}",
         f"Cost:     {_cost(plan, endpoint)}",
     ]
@@ -156,4 +158,6 @@ def _cost(plan: Plan, endpoint: Endpoint | None) -> str:
     cost = plan.cost(endpoint)
     if cost is None:
         return "unknown; put price_input and price_output (per million tokens) into endpoints.toml"
+    if plan.soak:
+        return f"{cost:,.4f} {endpoint.currency} for the least of it: more requests come as long as the time lasts"
     return f"at most {cost:,.4f} {endpoint.currency}"

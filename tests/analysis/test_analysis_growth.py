@@ -29,11 +29,23 @@ def test_published_rows_are_near_linear(ladder):
 )
 def test_a_power_law_gives_its_exponent(ladder, power, verdict):
     """TTFT = n ** p has exponent p between all tiers, and the unit price p - 1."""
-    found = summarise(ladder({n: float(n) ** power for n in (100, 200, 400, 800)}))["growth"]
+    found = growth(summarise(ladder({n: float(n) ** power for n in (100, 200, 400, 800)}))["cells"])
     assert found["exponent"] == pytest.approx(power)
     assert found["price_exponent"] == pytest.approx(power - 1, abs=1e-9)
     assert [step["exponent"] for step in found["local_exponents"]] == pytest.approx([power] * 3)
     assert found["verdict"].startswith(verdict)
+
+
+def test_one_power_is_not_said_of_a_curve_that_bends(ladder):
+    """Where a knee was found the numbers stand, and neither linear nor stable is said of all tiers together."""
+    law = {n: 20 + 0.01 * n + max(0, n - 1000) for n in (100, 200, 400, 700, 1000, 1400, 2000)}
+    found = summarise(ladder(law))
+    assert found["knee"]["length"]["kind"] == "hinge"
+    for part in (found["growth"], found["price"]):
+        assert (part["verdict"], part["reason"]) == (None, "bends")
+        assert not {"linear", "stable"} & set(part["sentence"].replace("near-", "").split()[:8])
+    assert "the bend among them" in found["growth"]["sentence"]
+    assert found["price"]["stable"] is None
 
 
 def test_a_fixed_cost_is_told_from_growth(ladder):
@@ -46,7 +58,7 @@ def test_a_fixed_cost_is_told_from_growth(ladder):
 
 def test_noise_is_not_growth(ladder):
     """Scatter that makes an exponent of 1.1 uncertain by 0.1 stays linear."""
-    found = summarise(ladder({100: 100.0, 120: 150.0, 150: 140.0, 200: 220.0}))["growth"]
+    found = growth(summarise(ladder({100: 100.0, 120: 150.0, 150: 140.0, 200: 220.0}))["cells"])
     assert found["exponent"] == pytest.approx(1.0, abs=0.2)
     assert found["exponent_se"] > 0.1
     assert found["verdict"] == "linear"

@@ -99,7 +99,7 @@ def test_an_exponent_that_is_not_told_from_one_is_near_linear():
 
 def test_a_price_that_grows_is_not_stable(ladder):
     """TTFT with the square of the length: the price doubles with every doubling."""
-    found = summarise(ladder({n: n * n / 100 for n in (100, 200, 400, 800)}))["price"]
+    found = price(summarise(ladder({n: n * n / 100 for n in (100, 200, 400, 800)}))["cells"])
     assert (found["verdict"], found["stable"], found["drift"]) == ("superlinear", False, pytest.approx(7.0))
 
 

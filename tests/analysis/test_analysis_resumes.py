@@ -89,6 +89,8 @@ def test_pauses_count_as_streams_by_littles_law(request_of):
     assert reasons(2.0, [1.0, 1.0]) == []
     assert reasons(2.0, [0.5, 1.5]) == []
     assert "Little's law" in reasons(2.0, [0.0, 0.0])[0]
+    own = [request_of(100, 2, at=2.0 * (i // 2), ttft=960.0, tpot=10.0) for i in range(40)]
+    assert summarise(own, {"visits": []})["cells"][0]["validity"]["reasons"] == []  # users who pause as they like
     (found,) = reasons(4.0, [1.0, 1.0])
     assert found.startswith("0.52 streams in flight and 0.52 pausing on average are fewer than the 2 planned")
 

@@ -2,6 +2,7 @@
 
 import copy
 import re
+import shutil
 import tomllib
 
 import configargparse
@@ -146,16 +147,12 @@ def test_names_that_are_referred_to_exist(overlay):
     assert outside - {None} == OUTSIDE
 
 
-def test_a_suffix_of_your_own_reaches_the_address_of_the_master(k8s, build, tmp_path_factory):
-    """kustomize renames a Service and not what stands in variables; names.yaml makes it, also from another folder."""
-    own = k8s / "overlays" / f"own-{tmp_path_factory.getbasetemp().name}"
+def test_a_suffix_of_your_own_reaches_the_address_of_the_master(k8s, build, tmp_path):
+    """kustomize renames a Service and not what stands in variables; names.yaml makes it, however often."""
+    own = shutil.copytree(k8s, tmp_path / "k8s") / "overlays" / "own"
     own.mkdir()
-    try:
-        (own / "kustomization.yaml").write_text("resources: [../ci]\nnameSuffix: -nightly\n")
-        built = build(own)
-    finally:
-        (own / "kustomization.yaml").unlink()
-        own.rmdir()
+    (own / "kustomization.yaml").write_text("resources: [../ci]\nnameSuffix: -nightly\n")
+    built = build(own)
     assert built.container("worker")["env"][0]["value"] == "loadkit-master-ci-nightly"
     assert built.one("Service")["metadata"]["name"] == "loadkit-master-ci-nightly"
 
@@ -295,3 +292,14 @@ def test_pods_run_the_image_of_this_version(overlay, k8s, root):
     images = {container["image"] for pod in templates(overlay, k8s) for container in pod["containers"]}
     assert images == {f"loadkit:{version}"}
     assert f"# podman build -t loadkit:{version} ." in (root / "Containerfile").read_text()
+
+
+def test_more_workers_are_one_number_more(k8s, build, tmp_path):
+    """`parallelism` of an overlay is all there is to change: the rest follows it."""
+    copied = shutil.copytree(k8s, tmp_path / "k8s") / "overlays" / "ci"
+    size = (copied / "size.yaml").read_text()
+    (copied / "size.yaml").write_text(size.replace("parallelism: 2", "parallelism: 7"))
+    built = build(copied)
+    assert built.one("Job", "worker")["spec"]["completions"] == 7
+    assert built.one("PodDisruptionBudget", "worker")["spec"]["minAvailable"] == 7
+    assert "--expect-workers=7" in built.container("master")["args"]

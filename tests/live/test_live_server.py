@@ -1,5 +1,6 @@
 """What servers say at their own /metrics, in each one's names."""
 
+import httpcore
 import httpx
 import pytest
 from hypothesis import given
@@ -115,3 +116,14 @@ def test_a_sample_is_a_row_of_telemetry():
     """It has a kind of its own and both clocks."""
     row = server_metrics.row({"engine": "tgi"})
     assert (row["kind"], row["engine"], row["at_ms"] > 0, row["timestamp"][-6:]) == ("server", "tgi", True, "+00:00")
+
+
+@pytest.mark.parametrize("fault", [httpx.ConnectError("no"), httpcore.ConnectError("no"), httpcore.ReadTimeout("late")])
+def test_a_server_that_does_not_answer_has_no_page(fault):
+    """Whatever the transport raises of the network is no page, and ends nothing."""
+
+    def refuse(request):
+        raise fault
+
+    with httpx.Client(transport=httpx.MockTransport(refuse)) as client:
+        assert server_metrics.scrape(client, "http://h/metrics") is None

@@ -170,3 +170,17 @@ def test_news_is_told_once_and_a_lost_worker_is_not_waited_for():
     shares.lose("b")
     assert shares.finished
     assert (shares.measured, shares.planned) == (2, 4)
+
+
+def test_a_report_that_changes_nothing_is_no_work_for_the_others():
+    """Once all is told, a report of one worker of very many looks at no other: 200 of them once stopped the master."""
+    shares = Shares({f"w{i}": (i,) for i in range(200)}, 1)
+    for worker in shares.slots:
+        shares.report(worker, started=True, full=True, measured=0, planned=1, all_measured=False, finished=False)
+    assert len(shares.news()) == 200
+    looked = []
+    shares.others = looked.append
+    shares.report("w7", started=True, full=True, measured=1, planned=1, all_measured=False, finished=False)
+    assert shares.news() == {}
+    assert looked == []
+    assert (shares.planned, shares.measured, shares.finished) == (200, 1, False)
