@@ -10,8 +10,8 @@ import pytest
 from loadkit.record import jsonl
 from loadkit.record.names import ExitCode
 
-KEY = "lab-Zq7/x+secret%20\"key'-0123456789"
-PIECES = {KEY, KEY[:12], KEY[-12:], "secret%20", "0123456789"}
+KEY = "lab-Zq7/x+secret%20\"key'-8241907365"
+PIECES = {KEY, KEY[:12], KEY[-12:], "secret%20", "8241907365"}
 
 
 def descendants(pid):
