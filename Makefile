@@ -17,7 +17,7 @@ run: $(VENV)/.ready weights ## set up and run the main job on the embedded engin
 	$(BIN)/loadkit run
 
 test: $(VENV)/.ready-test weights debian lint ## set up and run every check and test
-	$(BIN)/pytest -n 3 --dist loadfile
+	$(BIN)/pytest -n 4 --dist loadfile
 
 lint: $(VENV)/.ready-test ## style and types
 	$(BIN)/ruff check .
