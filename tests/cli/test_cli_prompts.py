@@ -60,7 +60,7 @@ def test_a_tokenizer_file_and_a_shared_prefix(loadkit, tmp_path):
 
 def test_public_prompts_are_sent_and_never_kept(loadkit, tmp_path):
     """Each record has the text's own length and hash; no file of the run holds any of it."""
-    texts = [{"prompt": f"{letter * 6}-zqprompt " * 32} for letter in "abcde"]
+    texts = [{"prompt": f"{letter * 6}-zqmark " * 32} for letter in "abcde"]
     (tmp_path / "p.json").write_text(json.dumps(texts))
     done = loadkit("run", *BASE, "--tiers", "512", "--prompts", "p.json", "--prompts-are-public")
     assert done.returncode in (ExitCode.COMPLETE, ExitCode.SATURATED), done.stderr
@@ -69,7 +69,7 @@ def test_public_prompts_are_sent_and_never_kept(loadkit, tmp_path):
     assert all(row["prompt_sha256"] and "prompt_truncated" not in row["flags"] for row in rows)
     kept = [path.read_text() for path in (tmp_path / "runs").rglob("*") if path.is_file()]
     assert kept
-    assert not [text for text in kept if "-zqprompt" in text]
+    assert not [text for text in kept if "-zqmark" in text]
 
 
 def test_a_proxy_that_is_not_there_is_named(loadkit):
