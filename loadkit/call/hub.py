@@ -13,6 +13,7 @@ from gevent.hub import Hub, Waiter, get_hub
 
 SCRATCH_BYTES = 64 * 1024
 MOST_READS = 512  # kept back; beyond, the oldest is taken for every one that comes
+MOST_WORKS = 1024  # put off; beyond, the oldest is done for every one that comes
 TAKEN_AT_ONCE = 16  # then the loop looks for reads again
 
 Take = Callable[[int, bytes, bool], None]
@@ -30,6 +31,8 @@ class Shared:
         self._loop = hub.loop
         self._reads: deque[tuple[Take, int, bytes, bool]] = deque()
         self._quiet = hub.loop.idle()  # runs when no read is pending
+        self._works: deque[Callable[[], object]] = deque()
+        self._leisure = hub.loop.idle()
 
     def read(self, take: Take, ns: int, data: bytes, closed: bool) -> None:
         """A read was stamped: take it now if it is alone, else when there is nothing left to stamp. In order."""
@@ -54,6 +57,28 @@ class Shared:
         self.take_reads(TAKEN_AT_ONCE)
         if not self._reads:
             self._quiet.stop()
+
+    def later(self, work: Callable[[], object]) -> None:
+        """Do some short work when the loop has nothing else to do, in order. It must not raise."""
+        self._works.append(work)
+        if len(self._works) == 1:
+            self._leisure.start(self._work_once)
+        elif len(self._works) > MOST_WORKS:
+            self._works.popleft()()
+
+    def catch_up(self) -> None:
+        """Do all work that was put off."""
+        while self._works:
+            self._works.popleft()()
+        self._leisure.stop()
+
+    def _work_once(self) -> None:
+        if self._reads or self._queue:
+            return
+        if self._works:
+            self._works.popleft()()
+        if not self._works:
+            self._leisure.stop()
 
     def wake(self, waiter: Waiter) -> None:
         """Let a parked greenlet go on, soon: one per round of the loop, so that reads are stamped between them.

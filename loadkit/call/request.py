@@ -17,6 +17,7 @@ from loadkit.call.transport import ClockNs, End, Transport, WireRequest
 from loadkit.measure import timing
 from loadkit.plan.endpoint import Endpoint, url_for
 from loadkit.prompt.prompt import Prompt
+from loadkit.prompt.token_ids import around
 from loadkit.protocol import PROTOCOLS, Failure, fill
 from loadkit.record.names import Flag, Outcome
 from loadkit.record.record import Record
@@ -97,7 +98,7 @@ class Caller:
     `on_record` is called once for every request, also for one that is stopped by an exception such as GreenletExit.
     `on_first` is told the outcome of its first attempt as soon as that has ended. `sleep` waits between attempts; where
     it returns true there is no point in another one, and the request ends as it stands. `rest` lets other streams be
-    read before a request is built.
+    read before a request is built and before its record is handed on.
     """
 
     ask: Ask
@@ -109,6 +110,7 @@ class Caller:
     rest: Callable[[], None] = rest
     clock: ClockNs = time.perf_counter_ns
     wall: Callable[[], datetime] = utc_now
+    encode: Callable[[Prompt], Prompt] | None = None  # to token ids
     counter: Counter | None = None
     probe: LagProbe | None = None
     redactor: Redactor | None = None
@@ -157,10 +159,12 @@ class Caller:
         """Measure one request. Network faults are outcomes; what is raised is ours, after the record was handed on."""
         request = _Request(self, call)
         try:
-            request.measure()
-        except BaseException as exc:
-            request.abort(exc)
-            raise
+            try:
+                request.measure()
+            except BaseException as exc:
+                request.abort(exc)
+                raise
+            self.rest()
         finally:
             if self.on_record is not None:
                 self.on_record(request.record)
@@ -177,6 +181,7 @@ class _Request:
         self._prompt: Prompt | None = None
         self._input_bytes: int | None = None
         self._build_ms: float | None = None
+        self._tokenize_ms: float | None = None
         self._attempts: list[dict[str, Any]] = []
         self._first_ns: int | None = None  # t0 of the first attempt
         self._attempt: Attempt | None = None  # the one in progress
@@ -223,6 +228,11 @@ class _Request:
         started = clock()
         self._prompt = self._call.prompt()
         head, tail = self._caller.body_around(self._max_tokens)
+        if self._caller.encode is not None:
+            text_ready = clock()
+            self._prompt = self._caller.encode(self._prompt)
+            self._tokenize_ms = timing.ms(text_ready, clock())
+            head, tail = around((head, tail))
         wire = WireRequest("POST", self._caller.url, self._headers(), (head, *self._prompt.content, tail))
         self._input_bytes = wire.body_bytes
         self._build_ms = timing.ms(started, clock())
@@ -255,6 +265,8 @@ class _Request:
         """What is known once the prompt is built."""
         prompt = self._prompt
         record.input_bytes, record.build_ms = self._input_bytes, self._build_ms
+        if self._tokenize_ms is not None:
+            record.tokenize_ms = self._tokenize_ms
         if prompt is not None:
             record.input_chars, record.prompt_sha256 = prompt.chars, prompt.sha256
             if record.target_tokens is None:
@@ -291,6 +303,7 @@ class _Request:
             headers=attempt.headers,
             end=attempt.ending(end),
             ignore_eos=caller.ask.ignore_eos,
+            believe_usage=not caller.ask.endpoint.word_usage,
             now=caller.wall().timestamp(),
         )
         self._after_fill(record, attempt, t0)

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from loadkit.call.hub import MOST_READS, TAKEN_AT_ONCE, Shared
+from loadkit.call.hub import MOST_READS, MOST_WORKS, TAKEN_AT_ONCE, Shared
 
 
 class Watcher:
@@ -91,3 +91,28 @@ def test_none_is_lost_and_no_more_than_so_many_wait(pending):
             loop.run_idle()
     shared.take_reads()
     assert taken == list(range(len(pending)))
+
+
+def test_work_that_was_put_off_is_done_when_the_loop_is_quiet(loop):
+    """One piece per quiet round, in order, after the reads that wait; catching up does the rest at once."""
+    shared, done = hub_of(loop), []
+    for number in range(4):
+        shared.later(lambda number=number: done.append(number))
+    loop.pendingcnt = 1
+    shared.read(lambda *_: done.append("read"), 1, b"", False)
+    assert done == []
+    loop.run_idle()
+    assert done == ["read", 0]
+    loop.run_idle()
+    assert done == ["read", 0, 1]
+    shared.catch_up()
+    assert done == ["read", 0, 1, 2, 3]
+    assert all(watcher.callback is None for watcher in loop.watchers)
+
+
+def test_work_that_is_put_off_is_bounded(loop):
+    """Where the loop is never quiet the oldest work is done for every one that comes."""
+    shared, done = hub_of(loop), []
+    for number in range(MOST_WORKS + 3):
+        shared.later(lambda number=number: done.append(number))
+    assert done == [0, 1, 2]

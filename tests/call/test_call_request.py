@@ -374,6 +374,19 @@ def test_stopped_while_other_streams_are_read(clock, caller, prompt):
     assert (record.outcome, record.request_id, record.build_ms, built) == ("aborted", "r1", None, [])
 
 
+def test_stopped_when_only_the_handing_over_is_left(clock, caller, prompt):
+    """The rest before the record is handed on changes nothing of it: the answer was there, and it stays a success."""
+    turns = iter([None, Killed()])
+
+    def rest():
+        if (fault := next(turns)) is not None:
+            raise fault
+
+    made = caller(BASE, Scripted(clock, (200, SSE, STREAM, "eof")), clock=clock, rest=rest)
+    (record,) = stopped(made, Call(lambda: prompt, labels()))
+    assert (record.outcome, record.ttft_ms, record.error_message) == ("ok", 100.0, None)
+
+
 def test_the_parts_of_a_request_that_stay_are_made_once(clock, caller, prompt):
     """Two requests with the same limit have the same body around the prompt; another limit has its own."""
     transport = Scripted(clock, *[(200, SSE, STREAM, "eof")] * 3)

@@ -233,3 +233,16 @@ def test_lines_are_read_as_the_standard_library_reads_them(tmp_path_factory, val
     path.write_text(line + "\n")
     (row,) = read(path).telemetry
     assert row == json.loads(line, parse_constant=lambda name: None)
+
+
+@pytest.mark.parametrize("value", ["\u2028é", 2**70, float("nan"), "\ud800", [float("inf"), 1.5]])
+def test_a_line_is_ascii_and_reads_back_whatever_it_holds(tmp_path, value):
+    """Text beyond ASCII, half a surrogate and great integers take the slow way and come back; NaN is null."""
+    path = tmp_path / "records.jsonl"
+    with Writer(path) as writer:
+        writer.write({"kind": "request", "error_message": value})
+    line = path.read_bytes()
+    assert line.isascii()
+    (row,) = read(path).records
+    expected = [None, 1.5] if isinstance(value, list) else None if value != value else value
+    assert row["error_message"] == expected
