@@ -110,23 +110,28 @@ class Ledger:
         self.budget = budget
         self.spent = Spent()
         self._reserved: dict[str, Spent] = {}
+        self._ahead = Spent()  # all of them together
         self._longer = 1.0  # the most by which prompts were longer than they were built for
 
     def refuse(self, most: Spent) -> str | None:
         """The limit that a request of up to `most` might pass, those in flight included, or None."""
-        ahead = most
-        for reserved in self._reserved.values():
-            ahead = ahead.plus(reserved)
+        ahead = self._ahead.plus(most)
         return self.budget.passed_by(self.spent.plus(Spent(math.ceil(ahead.input * self._longer), ahead.output)))
 
     def start(self, request_id: str, most: Spent) -> None:
         """A request starts."""
+        self._release(request_id)
         self._reserved[request_id] = most
+        self._ahead = self._ahead.plus(most)
 
     def end(self, record: Mapping[str, Any]) -> None:
         """It has ended, and is counted by what it took."""
-        self._reserved.pop(str(record.get("request_id")), None)
+        self._release(str(record.get("request_id")))
         planned, counted = record.get("target_tokens"), record.get("prompt_tokens")
         if planned and counted:
             self._longer = max(self._longer, counted / planned)
         self.spent = self.spent.plus(spent_by(record))
+
+    def _release(self, request_id: str) -> None:
+        if (held := self._reserved.pop(request_id, None)) is not None:
+            self._ahead = Spent(self._ahead.input - held.input, self._ahead.output - held.output)
