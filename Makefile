@@ -5,13 +5,13 @@ BIN := $(VENV)/bin
 
 .DEFAULT_GOAL := help
 # Programs that some tests need, and the Debian packages that have them.
-PROGRAMS := chromium prometheus promtool sshd ip
-PACKAGES := chromium prometheus openssh-server iproute2
+PROGRAMS := chromium prometheus promtool sshd ip podman runc netavark
+PACKAGES := chromium prometheus openssh-server iproute2 podman runc conmon netavark aardvark-dns iptables
 
-.PHONY: help run test lint bench setup weights debian soak clean
+.PHONY: help run test lint bench bench-engine bench-capacity setup weights debian soak clean
 
 help: ## list the verbs
-	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
 
 run: $(VENV)/.ready weights ## set up and run the main job on the embedded engine (under two minutes)
 	$(BIN)/loadkit run
@@ -29,6 +29,13 @@ bench: $(VENV)/.ready ## accuracy and cost of the client, as ratios in one run
 	$(BIN)/python benchmarks/long_prompts.py
 	$(BIN)/python benchmarks/parsers.py
 
+bench-engine: $(VENV)/.ready weights ## speed of the NumPy engine beside what the machine can do
+	$(BIN)/python benchmarks/engine.py
+	$(BIN)/python benchmarks/engine_serving.py
+
+bench-capacity: $(VENV)/.ready ## predicted against confirmed rates, five servers of known law
+	$(BIN)/python benchmarks/capacity_check.py
+
 soak: $(VENV)/.ready ## 20 minutes at 200 streams: nothing grows, the schedule is kept
 	$(BIN)/python benchmarks/soak.py --minutes 20
 
@@ -38,7 +45,7 @@ weights: $(VENV)/.ready
 	@$(BIN)/python -m loadkit.target.weights
 
 debian:
-	@missing=$$(for program in $(PROGRAMS); do PATH="$$PATH:/usr/sbin:/sbin" command -v $$program >/dev/null || echo $$program; done); \
+	@missing=$$(for program in $(PROGRAMS); do PATH="$$PATH:/usr/sbin:/sbin:/usr/lib/podman" command -v $$program >/dev/null || echo $$program; done); \
 	if [ -z "$$missing" ]; then exit 0; fi; \
 	if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
 		echo "installing for the tests: $(PACKAGES)"; \

@@ -32,6 +32,8 @@ def decide(seen: Mapping[str, Seen], plan: Plan, left: Sequence[Visit]) -> Decis
 
     Pure: the same question has the same answer, and once the answer is carried out the next one is empty.
     """
+    if plan.staged:
+        return Decision()
     if plan.open_loop:
         return Decision(further_rates(seen, plan, left))
     backed, above = _backed_down(seen, plan, left)

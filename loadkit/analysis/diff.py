@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from loadkit.analysis.reading import number
+from loadkit.analysis.reading import number, whole
 from loadkit.analysis.strata import MIN_ROUNDS, outcome_of
 from loadkit.plan.ladder import Cell
 from loadkit.record.names import Flag, Outcome, Phase
@@ -57,7 +57,7 @@ class ByRound:
         tier, streams = number(record, "tier_tokens"), number(record, "concurrency")
         if tier is None or streams is None:
             return
-        name = Cell(int(tier), int(streams), rate=number(record, "rate")).id
+        name = Cell(int(tier), int(streams), rate=number(record, "rate"), stage=whole(record, "stage")).id
         turn: Any = number(record, "arrival") or number(record, "round") or None
         if turn is None:
             seen = self._unnamed[name] = self._unnamed.get(name, 0) + 1

@@ -106,10 +106,21 @@ def course(manifest: Mapping[str, Any], cells: Iterable[Mapping[str, Any]] = ())
         "visits": sum(visit.get("state") != "dropped" for visit in visits),
         "visits_done": sum(visit.get("state") in ("done", "ended") for visit in visits),
         "changes": _changes(visits),
+        "refine": _refine(manifest, visits),
         "repeated": repeats(manifest),
         "missing": missing(manifest, cells),
         "slo_readable": _slos(manifest) is not None,
     }
+
+
+def _refine(manifest: Mapping[str, Any], visits: Iterable[Mapping[str, Any]]) -> dict[str, int] | None:
+    """How many tiers --refine was allowed to add, and did; None where it was not asked for."""
+    plan = manifest.get("plan")
+    wanted = plan.get("refine") if isinstance(plan, Mapping) else None
+    if type(wanted) is not int or wanted < 1:
+        return None
+    why = {str(visit.get("cell")): _text(visit.get("why")) or "" for visit in visits}
+    return {"wanted": wanted, "added": sum(text.startswith("refine:") for text in why.values())}
 
 
 def _changes(visits: Iterable[Mapping[str, Any]]) -> list[dict[str, str]]:

@@ -160,6 +160,12 @@ EXPLANATIONS: dict[str, tuple[str, ...]] = {
         "proxy_buffering off, X-Accel-Buffering: no, no compression of the stream",
         "the load generator was busy: look at hub lag",
     ),
+    "events_are_characters": (
+        "the server streams one character an event and states no usage, so the tokens of the answer are not known: "
+        "counted as tokens they would make decode several times too fast",
+        "Rockchip's RKLLM demo adds text to a list with += in its callback; with .append an event is a token",
+        "TTFT stands; for decode use a server that states usage, or the engine's own log",
+    ),
     "no_done": ("the stream ended by finish_reason without [DONE]: harmless, but a proxy may have cut the end",),
     "no_finish_reason": ("the stream ended by [DONE] without finish_reason: output may be cut short",),
     "empty_output": ("tokens were counted but no text arrived: a channel loadkit does not show, or a filter",),

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from loadkit.analysis.reading import number, rows
+from loadkit.analysis.reading import number, rows, whole
 from loadkit.analysis.repeats import arrivals, standing
 from loadkit.plan.ladder import Cell
 
@@ -38,7 +38,7 @@ def missing(manifest: Mapping[str, Any], cells: Iterable[Mapping[str, Any]]) -> 
         tier, concurrency = number(planned, "tier_tokens"), number(planned, "concurrency")
         if tier is None or concurrency is None:
             continue
-        name = Cell(int(tier), int(concurrency), rate=number(planned, "rate")).id
+        name = Cell(int(tier), int(concurrency), rate=number(planned, "rate"), stage=whole(planned, "stage")).id
         if number(planned, "rate") is not None:
             counts = scheduled.get(name) if done[name] else None
             wanted = counts["offered"] - counts["dropped"] if counts else 0

@@ -88,19 +88,46 @@ def further_rates(seen: Mapping[str, Seen], plan: Plan, left: Sequence[Visit]) -
     objectives = slo.parse(plan.slo) if plan.slo else []
     for tier in dict.fromkeys(cell.tier_tokens for cell in plan.cells):
         mine = [found for found in seen.values() if found.cell.tier_tokens == tier and found.outcomes]
-        step = next_rate([judge(_as_cell(found), objectives) for found in mine])
-        if step is None or len(mine) >= MOST_RATES:
+        points = [judge(_as_cell(found), objectives) for found in mine if found.unusable is None]
+        too_fast = [found.cell.rate or 0.0 for found in mine if found.unusable is not None]
+        step = next_rate(points)
+        if step is None or stopped_by(step[0], points, too_fast, len(mine), plan.duration_s or 0.0):
             continue
-        rate, why = step
-        place = mine[0].cell
-        cell = Cell(tier, place.concurrency, place.target_tokens, rate)
-        if cell.id not in seen and _feasible(rate, plan.duration_s or 0.0):
-            return (Change(cell, f"rate search: {why}"),)
+        place, why = mine[0].cell, step[1]
+        for rate in _near(step[0], points):
+            cell = Cell(tier, place.concurrency, place.target_tokens, rate)
+            if cell.id not in seen:
+                return (Change(cell, f"rate search: {why}"),)
     return ()
 
 
-def _feasible(rate: float, seconds: float) -> bool:
-    return rate <= HIGHEST_RATE and LEAST_ARRIVALS <= rate * seconds <= MOST_ARRIVALS
+def stopped_by(
+    rate: float, points: Iterable[Point], too_fast: Iterable[float], measured: int, seconds: float
+) -> str | None:
+    """Why a search does not go on to `rate`, or None. too_fast: rates at which the client itself did not keep up."""
+    low, _ = bracket(points)
+    blocked = [each for each in too_fast if each <= rate * NEAR and (low is None or each > low.rate)]
+    if blocked:
+        at = f"at {min(blocked):.3g}/s the load generator is not to be believed"
+        return f"{at}: use more workers, or a faster machine"
+    if measured >= MOST_RATES:
+        return f"{MOST_RATES} rates were measured"
+    if rate * seconds < LEAST_ARRIVALS:
+        return f"{rate:.3g}/s for {seconds:g} s is fewer than {LEAST_ARRIVALS} requests: give it a longer --duration"
+    if rate > HIGHEST_RATE or rate * seconds > MOST_ARRIVALS:
+        return f"{rate:.3g}/s for {seconds:g} s is more than {MOST_ARRIVALS:,} requests"
+    return None
+
+
+def _near(rate: float, points: Iterable[Point]) -> Iterable[float]:
+    """The rate, and others between the ends of the interval: what arrives scatters about what is planned, so that a
+    rate may have been planned before and the interval be wide all the same."""
+    low, high = bracket(points)
+    yield rate
+    for factor in (1.01, 0.99, 1.02, 0.98):
+        other = _rounded(rate * factor)
+        if (low is None or low.rate < other) and (high is None or other < high.rate):
+            yield other
 
 
 def _as_cell(found: Seen) -> dict[str, Any]:
@@ -122,7 +149,7 @@ def rate_search(cells: Iterable[Mapping[str, Any]], manifest: Mapping[str, Any])
         return None
     objectives = _objectives(manifest)
     return [
-        _tier(tier, [cell for cell in mine if cell["tier_tokens"] == tier], objectives)
+        _tier(tier, [cell for cell in mine if cell["tier_tokens"] == tier], objectives, manifest)
         for tier in dict.fromkeys(cell["tier_tokens"] for cell in mine)
     ]
 
@@ -136,7 +163,9 @@ def _objectives(manifest: Mapping[str, Any]) -> list[slo.Slo]:
         return []
 
 
-def _tier(tier: int, cells: Sequence[Mapping[str, Any]], objectives: Sequence[slo.Slo]) -> dict[str, Any]:
+def _tier(
+    tier: int, cells: Sequence[Mapping[str, Any]], objectives: Sequence[slo.Slo], manifest: Mapping[str, Any]
+) -> dict[str, Any]:
     judged = [(cell, judge(cell, objectives), cell["validity"]["status"] != "invalid") for cell in cells]
     low, high = bracket([point for _, point, usable in judged if usable])
     narrow = low is not None and high is not None and high.rate <= POINT * low.rate
@@ -153,8 +182,26 @@ def _tier(tier: int, cells: Sequence[Mapping[str, Any]], objectives: Sequence[sl
             }
             for cell, point, usable in judged
         ],
-        "sentence": f"At {tier_name(tier)} tokens {_said(low, high, narrow)}{_left_out(judged)}.",
+        "sentence": f"At {tier_name(tier)} tokens {_said(low, high, narrow)}{_left_out(judged)}."
+        f"{_wide(judged, manifest)}",
     }
+
+
+def _wide(judged: Sequence[tuple[Mapping[str, Any], Point, bool]], manifest: Mapping[str, Any]) -> str:
+    """Why a search ended with an interval wider than it looks for; nothing where it did not, or none was made."""
+    plan = manifest.get("plan")
+    if not isinstance(plan, Mapping) or not plan.get("rate_search"):
+        return ""
+    points = [point for _, point, usable in judged if usable]
+    step = next_rate(points)
+    if step is None:
+        return ""
+    seconds = plan.get("duration_s")
+    too_fast = [float(cell["rate"]) for cell, _, usable in judged if not usable]
+    why = stopped_by(step[0], points, too_fast, len(judged), seconds if isinstance(seconds, (int, float)) else 0.0)
+    if manifest.get("limit") or manifest.get("stopped_by") or manifest.get("fault"):
+        why = "the run ended before the search did"
+    return f" It is not known to 5 %: {why or 'rates in between were measured already'}."
 
 
 def _left_out(judged: Sequence[tuple[Mapping[str, Any], Point, bool]]) -> str:

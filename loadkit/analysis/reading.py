@@ -20,6 +20,12 @@ def number(row: Mapping[str, Any], name: str) -> float | None:
     return value if not -_LEAST < value < _LEAST or value == 0 else None
 
 
+def whole(row: Mapping[str, Any], name: str) -> int | None:
+    """The number under the name as a whole one; None where there is none."""
+    value = number(row, name)
+    return None if value is None else int(value)
+
+
 def numbers(row: Mapping[str, Any], name: str) -> array:
     """The list of numbers under the name; empty when it is absent or holds anything else."""
     value = row.get(name)

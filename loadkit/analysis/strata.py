@@ -12,18 +12,20 @@ from typing import Any
 
 import numpy as np
 
-from loadkit.analysis.reading import attempts, names, number, numbers
+from loadkit.analysis.parts import Parts
+from loadkit.analysis.reading import attempts, names, number, numbers, whole
 from loadkit.analysis.spread import median, spread, with_failures
 from loadkit.analysis.stability import SLOWING, Stability
-from loadkit.analysis.window import Window
+from loadkit.analysis.window import Window, interval
 from loadkit.measure.load import Load
 from loadkit.plan.ladder import Cell
 from loadkit.record.names import Flag, Outcome, Phase
 
 DISTRIBUTIONS = ("ttft_ms", "ttft_content_ms", "ttft_sched_ms", "tpot_ms", "e2e_ms")
 MEDIANS = ("prefill_tokens_per_s", "decode_tokens_per_s", "unit_price_ms")
+STATED = ("server_prefill_ms", "server_decode_ms", "tokenize_ms")  # the server's own clocks
 COUNTED_BY_SERVER = "usage"
-WITHHOLDS_ITL = (Flag.BURSTY.value, Flag.TOKENS_PER_EVENT_GT_1.value)
+WITHHOLDS_ITL = (Flag.BURSTY.value, Flag.TOKENS_PER_EVENT_GT_1.value, Flag.EVENTS_ARE_CHARACTERS.value)
 LOW_N = 100
 MIN_ROUNDS = 3
 NOT_THE_SERVERS = (Outcome.OK.value, Outcome.ABORTED.value)
@@ -32,16 +34,17 @@ _KNOWN = frozenset(outcome.value for outcome in Outcome)
 
 
 def strata(records: Iterable[Mapping[str, Any]]) -> list["Stratum"]:
-    """The records as cells, ascending by tier, then concurrency, then the rate of an open loop. One pass; requests of
+    """The records as cells, ascending by tier, stage, concurrency, then the rate of an open loop. One pass; requests of
     no cell are left out."""
-    cells: dict[tuple[int, int, float], Stratum] = {}
+    cells: dict[tuple[int, int, int, float], Stratum] = {}
     for record in records:
         tier, concurrency = number(record, "tier_tokens"), number(record, "concurrency")
         if tier is None or concurrency is None:
             continue
-        key = (int(tier), int(concurrency), number(record, "rate") or 0.0)
+        stage = whole(record, "stage") or 0
+        key = (int(tier), stage, int(concurrency), number(record, "rate") or 0.0)
         if key not in cells:
-            cells[key] = Stratum(*key)
+            cells[key] = Stratum(key[0], *key[2:], stage)
         cells[key].add(record)
     return [cells[key] for key in sorted(cells)]
 
@@ -49,11 +52,12 @@ def strata(records: Iterable[Mapping[str, Any]]) -> list["Stratum"]:
 class Stratum:
     """The requests of one cell: add every record, then `summary()`."""
 
-    def __init__(self, tier_tokens: int, concurrency: int, rate: float = 0.0) -> None:
-        """`rate`: requests/s of an open loop, 0 in a closed one."""
+    def __init__(self, tier_tokens: int, concurrency: int, rate: float = 0.0, stage: int = 0) -> None:
+        """`rate`: requests/s of an open loop, 0 in a closed one. `stage`: its place in a list of stages, 0 without."""
         self.tier_tokens = tier_tokens
         self.concurrency = concurrency
         self.rate = rate or None
+        self.stage = stage or None
         self.load = Load()
         self.arrivals: Mapping[str, Any] | None = None  # counts of the schedule, where the manifest has them
         self.n = 0
@@ -67,6 +71,8 @@ class Stratum:
         self.models: set[tuple[str | None, str | None]] = set()
         self.hub_lag = array("d")
         self.values = {name: array("d") for name in (*DISTRIBUTIONS, *MEDIANS, "prompt_tokens", "output_tokens")}
+        self.stated = {name: array("d") for name in STATED}
+        self.paces = array("d")  # end of an answer (s on its clock) and its decode tokens/s, in turn
         self.shares = array("d")
         self.per_1k = array("d")
         self.prefilled = array("d")  # prompt tokens computed: those of the unit price
@@ -74,6 +80,7 @@ class Stratum:
         self.events_per_read = array("d")
         self.itl = array("d")
         self.stability = Stability()
+        self.parts = Parts()
         self.tokens_out = 0.0
         self.tokens_in = 0.0
 
@@ -100,8 +107,10 @@ class Stratum:
     def _add_answer(self, record: Mapping[str, Any]) -> None:
         """Take the numbers of a measured request that succeeded."""
         self.ok += 1
-        for name, values in self.values.items():
+        for name, values in (*self.values.items(), *self.stated.items()):
             _append(values, number(record, name))
+        if (rate := number(record, "decode_tokens_per_s")) is not None and (span := interval(record)) is not None:
+            self.paces.extend((span[1], rate))
         ttft, e2e, prompt = (number(record, name) for name in ("ttft_ms", "e2e_ms", "prompt_tokens"))
         if ttft is not None and e2e:
             self.shares.append(ttft / e2e)
@@ -109,7 +118,9 @@ class Stratum:
         self.tokens_out += number(record, "output_tokens") or 0
         if prompt:
             self._add_prompt(record, prompt, ttft)
-        self._add_gaps(record)
+        if Flag.EVENTS_ARE_CHARACTERS not in names(record, "flags"):  # gaps between letters are no pace of tokens
+            self._add_gaps(record)
+        self.parts.add(record)
         if turn := number(record, "round"):
             _append(self.rounds.setdefault(int(turn), array("d")), ttft)
         self.models.add((_text(record, "response_model"), _text(record, "fingerprint")))
@@ -142,7 +153,7 @@ class Stratum:
     @property
     def name(self) -> str:
         """What records, manifest and telemetry call the cell."""
-        return Cell(self.tier_tokens, self.concurrency, rate=self.rate).id
+        return Cell(self.tier_tokens, self.concurrency, rate=self.rate, stage=self.stage).id
 
     def answered_rounds(self) -> int:
         """Rounds with an answer; where a visit holds all rounds together, the whole turns of its streams."""
@@ -158,6 +169,7 @@ class Stratum:
             "tier_tokens": self.tier_tokens,
             "concurrency": self.concurrency,
             "rate": self.rate,
+            "stage": self.stage,
             "arrivals": None if self.rate is None else self.load.summary(self.arrivals),
             "rounds": self.answered_rounds(),
             "n": self.n,
@@ -174,6 +186,7 @@ class Stratum:
             "itl_ms": None if withheld else spread(self.itl),
             "itl_withheld": withheld,
             **self._by_round(),
+            "ttft_parts": self.parts.summary(),
             "stability": stability,
             "ttft_ms_with_failures": with_failures(self.values["ttft_ms"], failed),
             "e2e_ms_with_failures": with_failures(self.values["e2e_ms"], failed),

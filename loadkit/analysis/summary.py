@@ -6,11 +6,12 @@ from functools import partial
 from typing import Any
 
 from loadkit.analysis.bends import bends
+from loadkit.analysis.boards import Boards
 from loadkit.analysis.ending import course, ending, objectives
 from loadkit.analysis.growth import growth
 from loadkit.analysis.health import Health
 from loadkit.analysis.plausible import Implausible, implausible
-from loadkit.analysis.price import Ratio, price
+from loadkit.analysis.price import price
 from loadkit.analysis.rate_search import rate_search
 from loadkit.analysis.reading import number
 from loadkit.analysis.repeats import arrivals, repeated
@@ -18,7 +19,9 @@ from loadkit.analysis.rules import readings
 from loadkit.analysis.strata import Stratum, strata
 from loadkit.analysis.totals import Totals
 from loadkit.analysis.tpot import tpot_across_tiers
+from loadkit.capacity.card import ModelCard
 from loadkit.capacity.predict import find, predict_ttft_ratio
+from loadkit.measure.validity import worst
 from loadkit.record.jsonl import Rows
 from loadkit.record.names import Flag
 
@@ -55,27 +58,30 @@ def examine(
     left_out = repeated(manifest)
     found = strata(row for row in _seen(records, totals, run_ids) if number(row, "visit") not in left_out)
     damaged_lines += records.damaged if isinstance(records, Rows) else 0
-    health = Health(manifest, telemetry)
+    board = Boards(manifest)
+    health = Health(manifest, board.watch(telemetry))
     drift = _drift(found)
     scheduled = arrivals(manifest)
     for stratum in found:
         stratum.arrivals = scheduled.get(stratum.name)
-    closed = [stratum for stratum in found if stratum.rate is None]
+    closed = [stratum for stratum in found if stratum.rate is None and stratum.stage is None]
     early = implausible(closed)
-    cells = [_cell(stratum, health, drift, early) for stratum in found]
-    ladder = [cell for cell in cells if cell["rate"] is None]
+    cells = [_cell(stratum, health, board, drift, early) for stratum in found]
+    ladder = [cell for cell in cells if cell["rate"] is None and cell["stage"] is None]
     knee = bends(closed, ladder, manifest)
     bent = (knee["length"] or {"kind": "none"})["kind"] != "none"
+    card = _card(found, manifest)
     summary = {
         "schema": SCHEMA,
         "run_id": str(manifest.get("run_id") or next(iter(run_ids), "")) or None,
         "percentile_method": "nearest-rank",
         "cells": cells,
         "growth": growth(ladder, bends=bent),
-        "price": price(ladder, _predicted_ratio(found, manifest), bends=bent),
+        "price": price(ladder, partial(predict_ttft_ratio, card) if card and card.dims else None, bends=bent),
         "tpot_across_tiers": tpot_across_tiers(ladder),
         "knee": knee,
-        "rate_search": rate_search(cells, manifest),
+        "rate_search": rate_search([cell for cell in cells if cell["stage"] is None], manifest),
+        "board": board.summary(found, cells, card),
         "readings": readings(cells, knee, manifest),
         "totals": totals.summary(),
         "errors": totals.errors(),
@@ -123,17 +129,16 @@ def _schema(records: Iterable[Mapping[str, Any]]) -> str | None:
     return schema if isinstance(schema, str) else None
 
 
-def _predicted_ratio(found: Iterable[Stratum], manifest: Mapping[str, Any]) -> Ratio | None:
-    """What the card of the run's model says of TTFT at one length over TTFT at another; None without a card."""
+def _card(found: Iterable[Stratum], manifest: Mapping[str, Any]) -> ModelCard | None:
+    """The card of the run's model; None where none is known."""
     told = {key: part for key in ("target", "endpoint") if isinstance(part := manifest.get(key), Mapping)}
     answered = {name for stratum in found for name, _ in stratum.models if name}
     asked = told.get("endpoint", {}).get("model")
-    card = find([*sorted(answered), *([asked] if isinstance(asked, str) else [])], told.get("target"))
-    return partial(predict_ttft_ratio, card) if card and card.dims else None
+    return find([*sorted(answered), *([asked] if isinstance(asked, str) else [])], told.get("target"))
 
 
 def _cell(
-    stratum: Stratum, health: Health, drift: bool, early: Mapping[tuple[int, int], Implausible]
+    stratum: Stratum, health: Health, board: Boards, drift: bool, early: Mapping[tuple[int, int], Implausible]
 ) -> dict[str, Any]:
     cell = stratum.summary()
     if drift:
@@ -142,5 +147,7 @@ def _cell(
     if found:
         cell["cell_flags"].append(Flag.PREFIX_CACHE_HIT.value)
     cell["implausible_ttft"] = asdict(found) if found else None
-    verdict = health.of(stratum, cell)
+    flags, of_board = board.of(stratum)
+    cell["cell_flags"] += flags
+    verdict = worst(health.of(stratum, cell), of_board)
     return {**cell, "validity": {"status": verdict.status, "reasons": list(verdict.reasons)}}

@@ -97,7 +97,8 @@ class Caller:
 
     `on_record` is called once for every request, also for one that is stopped by an exception such as GreenletExit.
     `on_first` is told the outcome of its first attempt as soon as that has ended. `sleep` waits between attempts; where
-    it returns true there is no point in another one, and the request ends as it stands. `rest` lets other streams be
+    it returns true there is no point in another one, and the request ends as it stands. `on_again` is told the id of a
+    request and its attempts so far before it is tried again. `rest` lets other streams be
     read before a request is built and before its record is handed on.
     """
 
@@ -116,6 +117,7 @@ class Caller:
     redactor: Redactor | None = None
     on_record: Callable[[Record], None] | None = None
     on_first: Callable[[str | None], None] | None = None
+    on_again: Callable[[str | None, list[dict[str, Any]]], None] | None = None
     url: str = field(init=False)
     _bodies: dict[int, tuple[bytes, bytes]] = field(init=False, repr=False, default_factory=dict)
     _redacted: dict[str, str] = field(init=False, repr=False, default_factory=dict)
@@ -211,6 +213,8 @@ class _Request:
             if caller.sleep(wait_s):
                 self._attempts[-1]["wait_ms"], self.record.retry_wait_ms = None, before
                 return
+            if caller.on_again is not None:
+                caller.on_again(self.record.request_id, self._attempts)
 
     def abort(self, exc: BaseException) -> None:
         """Fill the record of a request that an exception ended, wherever it was."""

@@ -69,6 +69,13 @@ def remaining(dims: Dimensions, tokens: float, hit: float, causal: bool = True) 
     return 1 - cached / prefill(dims, tokens, causal)
 
 
+def utilisation(operations: float, seconds: float, peak_per_s: float) -> float:
+    """Share of the peak FLOP/s that a prefill used (MFU): operations / (TTFT x peak), queueing included."""
+    if not (operations > 0 and seconds > 0 and peak_per_s > 0):
+        raise CardError("a utilisation needs operations, a time and a peak above 0")
+    return operations / (seconds * peak_per_s)
+
+
 def crossover(dims: Dimensions, causal: bool = True) -> float | None:
     """Tokens T* at which attention computes as much as the linear part: P / (L H h) causal, half of it full.
 

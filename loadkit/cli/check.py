@@ -7,6 +7,7 @@ from pathlib import Path
 
 from loadkit.call.choose import without_proxies
 from loadkit.cli.streams import say
+from loadkit.plan.flags import EXCHANGE
 from loadkit.plan.options import add_options, resolve
 from loadkit.record.names import ExitCode
 from loadkit.target import table
@@ -16,8 +17,8 @@ from loadkit.target.findings import cache, described
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The options of a run that say where to."""
-    add_options(parser, positional_url=True)
+    """The options of a run that say where to; the rest of them is taken and says nothing here."""
+    add_options(parser, positional_url=True, shown={*EXCHANGE, "target", "weights", "ttft-timeout", "read-timeout"})
 
 
 def main(args: argparse.Namespace) -> int:

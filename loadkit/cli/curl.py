@@ -14,6 +14,7 @@ from loadkit.call.request import request_headers
 from loadkit.cli.streams import say
 from loadkit.plan.endpoint import Endpoint, url_for
 from loadkit.plan.errors import ConfigError
+from loadkit.plan.flags import EXCHANGE
 from loadkit.plan.keys import AUTH_HEADERS
 from loadkit.plan.ladder import Plan
 from loadkit.plan.options import add_options, resolve
@@ -29,8 +30,9 @@ SAMPLE = "Reply with one short sentence: is this line working?"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The options of a run, and where the whole body goes."""
-    add_options(parser, positional_url=True)
+    """The options of a run that are in a request, and where the whole body goes; the rest of them is taken too."""
+    more = ("tiers", "max-tokens", "temperature", "ignore-eos", "filler", "shared-prefix", "seed")
+    add_options(parser, positional_url=True, shown={*EXCHANGE, *more})
     parser.add_argument("--data-file", metavar="FILE", help="write the body with a prompt of the first tier to FILE")
 
 

@@ -1,8 +1,9 @@
 """Print what an outcome or a flag means and its causes, in the order in which to check them."""
 
 import argparse
+import textwrap
 
-from loadkit.analysis.explain import explain
+from loadkit.analysis.explain import CONFIGURATION, EXPLANATIONS, explain
 from loadkit.plan.errors import ConfigError
 from loadkit.record.names import ExitCode
 
@@ -20,4 +21,7 @@ def main(args: argparse.Namespace) -> int:
         raise ConfigError(str(error)) from None
     for number, line in enumerate(lines, 1):
         print(f"{number}. {line}")
+    if args.name is None:
+        print("\nThen by name, `loadkit explain NAME`:")
+        print(textwrap.fill(", ".join((*EXPLANATIONS, *CONFIGURATION)), 100))
     return ExitCode.COMPLETE

@@ -27,9 +27,17 @@ VERBS = {
     "analyze": "recompute every number from a records file, ours or another tool's, and explain it",
     "diff": "compare two runs that differ in one thing",
     "compare-definitions": "print a run as eight other tools would, and why they differ",
+    "card": "print what a model's dimensions say: size, cache, what fits, growth, bounds",
+    "capacity": "turn measured curves and objectives into goodput, replicas, queues and cost",
+    "estimate": "tell tokens, time and money of a plan, or the wait of one prompt, before a run",
+    "advise": "say what to tune first, with the calculation, the command and what is missing",
+    "callsites": "find what a prompt log spends: calls by template, shared prefixes, their wait",
+    "whatif": "compare a whole document with retrieval, or two models, from a unit price",
+    "reconcile": "settle claims about a board: hold tokens/s against its memory, rank what each can be",
     "explain": "print the causes of an outcome or a flag, in checking order",
-    "engine": "serve the NumPy engine",
+    "engine": "serve the NumPy engine, time it (bench), or run six context lengths on it (ladder)",
     "selftest": "find out how wrong the client itself is at a load",
+    "board": "look at an edge board, hold its clocks still, let them go",
     "sim": "serve a simulated endpoint whose latency law is known",
 }
 

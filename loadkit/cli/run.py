@@ -8,7 +8,7 @@ from pathlib import Path
 
 from loadkit.cli.streams import say
 from loadkit.plan.errors import ConfigError
-from loadkit.plan.options import add_options, resolve
+from loadkit.plan.options import RunRequest, add_options, resolve
 from loadkit.plan.resume import Resumed, nothing_left
 from loadkit.plan.text import must_ask, plan_text
 from loadkit.record.names import ExitCode
@@ -25,7 +25,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def main(args: argparse.Namespace) -> int:
     """Run, report, and return the exit code."""
     workers = _workers(args.workers)
-    request = resolve(args, os.environ, Path.cwd())
+    return start(resolve(args, os.environ, Path.cwd()), workers)
+
+
+def start(request: RunRequest, workers: int | None = None) -> int:
+    """Run what was asked for; `workers` None measures in this process."""
     for warning in request.warnings:
         say(f"warning: {warning}")
     if request.resumed is not None and not request.resumed.todo:

@@ -12,4 +12,5 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def main(args: argparse.Namespace) -> int:
     """Become the simulator: it is a program of its own and imports nothing of the other rooms."""
-    os.execv(sys.executable, [sys.executable, "-m", "loadkit.sim", *args.words])
+    words = [sys.executable, "-m", "loadkit.sim", *args.words]
+    os.execve(sys.executable, words, {**os.environ, "LOADKIT_PROGRAM": "loadkit sim"})

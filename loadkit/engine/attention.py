@@ -28,6 +28,12 @@ class Cache:
         self.capacity = capacity
         self.length = 0
 
+    def take(self, other: Cache, tokens: int) -> None:
+        """Become a copy of the first `tokens` positions of another sequence of the same model."""
+        self.keys[:, :, :tokens] = other.keys[:, :, :tokens]
+        self.values[:, :, :tokens] = other.values[:, :, :tokens]
+        self.length = tokens
+
 
 class PrefillAttention:
     """Attention of a chunk of one sequence's tokens to all its tokens so far. Owns its scratch memory."""

@@ -28,38 +28,47 @@ CONFIG = ModelConfig(
     tied=False,
     qkv_bias=False,
 )
-# Never generated: everything but printable ASCII.
-SUPPRESSED = tuple(token for token in range(CONFIG.vocab) if not 32 <= token < 127)
 CHAT_TEMPLATE = (
     "{% for message in messages %}<|im_start|>{{ message['role'] }}\n{{ message['content'] }}<|im_end|>\n{% endfor %}"
     "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
 )
 
 
+def suppressed(config: ModelConfig) -> tuple[int, ...]:
+    """Tokens never generated: everything but printable ASCII."""
+    return tuple(token for token in range(config.vocab) if not 32 <= token < 127)
+
+
 def random_weights(config: ModelConfig, seed: int) -> Weights:
-    """Normal random weights with activations of about unit scale; the same seed gives the same values."""
+    """Random weights with activations of about unit scale; the same seed gives the same values."""
     rng = np.random.default_rng(seed)
 
-    def matrix(rows: int, columns: int, inputs: int) -> Array:
-        values = rng.standard_normal((rows, columns), np.float32)
-        values *= np.float32(inputs**-0.5)
+    def matrix(outputs: int, inputs: int) -> Array:
+        values = rng.random((outputs, inputs), np.float32)  # uniform: twice as fast to draw as normal
+        values -= np.float32(0.5)
+        values *= np.float32((12 / inputs) ** 0.5)
         return values
 
-    width = config.heads * config.head_dim
+    D, K, G, h = config.hidden, config.kv_heads, config.group, config.head_dim
+    # Folded weights carry 1/sqrt(h) in the queries or in the gain of their norm, see weights.py.
+    scale = np.float32(h**-0.5)
+    qk_gain = np.ones((K, G + 1, h), np.float32)
+    qk_gain[:, :G] *= scale
     layers = []
     for _ in range(config.layers):
-        qkv = matrix(config.hidden, config.qkv_width, config.hidden)
-        # Folded weights carry 1/sqrt(h) in the queries, see weights.py.
-        qkv[:, :width] *= np.float32(config.head_dim**-0.5)
+        qkv = matrix(config.qkv_width, D)
+        if not config.qk_norm:
+            qkv.reshape(K, G + 2, h, D)[:, :G] *= scale
         layers.append(
             Layer(
                 qkv=qkv,
                 qkv_bias=np.zeros(config.qkv_width, np.float32) if config.qkv_bias else None,
-                out=matrix(config.hidden, width, width),
-                gate_up=matrix(config.hidden, 2 * config.ffn, config.hidden),
-                down=matrix(config.hidden, config.ffn, config.ffn),
+                out=matrix(D, config.heads * h),
+                gate_up=matrix(2 * config.ffn, D),
+                down=matrix(D, config.ffn),
+                qk_gain=qk_gain if config.qk_norm else None,
             )
         )
-    head = matrix(config.hidden, config.vocab, config.hidden)
-    embedding = head.T if config.tied else rng.standard_normal((config.vocab, config.hidden), np.float32)
-    return Weights(embedding, tuple(layers), np.ones(config.hidden, np.float32), head)
+    embedding = matrix(config.vocab, D)
+    head = embedding if config.tied else matrix(config.vocab, D)
+    return Weights(embedding, tuple(layers), np.ones(D, np.float32), head)

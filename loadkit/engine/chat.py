@@ -9,6 +9,7 @@ import jinja2
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from loadkit.engine.errors import ApiError, EngineError
+from loadkit.engine.untrusted import shown
 
 
 class ChatTemplate:
@@ -22,14 +23,15 @@ class ChatTemplate:
         try:
             self._template = environment.from_string(source)
         except jinja2.TemplateError as error:
-            raise EngineError(f"the chat template is not valid Jinja: {error}") from None
+            raise EngineError(f"the chat template is not valid Jinja: {shown(error)}") from None
 
     def render(self, messages: Sequence[Mapping[str, str]]) -> str:
         """The prompt text that ends where the assistant's answer begins; ApiError 400 when the template refuses."""
         try:
             return self._template.render(messages=messages, add_generation_prompt=True, **self._variables)
-        except (jinja2.TemplateError, TypeError, ValueError, KeyError, ZeroDivisionError) as error:
-            raise ApiError(400, "invalid_messages", f"the chat template refuses these messages: {error}") from None
+        except Exception as error:  # noqa: BLE001 (a template is a program of somebody else's, it may raise anything)
+            text = f"the chat template refuses these messages: {shown(error)}"
+            raise ApiError(400, "invalid_messages", text) from None
 
 
 def _refuse(message: str) -> None:

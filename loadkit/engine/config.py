@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from loadkit.engine.errors import EngineError
+from loadkit.engine.rope import llama3_factors
+from loadkit.engine.untrusted import integer, number, shown
 
-ARCHITECTURES = {"Qwen2ForCausalLM": "qwen2", "LlamaForCausalLM": "llama"}
+ARCHITECTURES = {"Qwen2ForCausalLM": "qwen2", "Qwen3ForCausalLM": "qwen3", "LlamaForCausalLM": "llama"}
+MOST = 2**31  # no dimension of a model is larger; a number from a file that is would only exhaust memory
+LONGEST_CONTEXT = 2**21  # positions: RoPE factors for all of them stay below half a gigabyte
 
 
 @dataclass(frozen=True, slots=True)
 class ModelConfig:
     """One dense decoder: RMSNorm, RoPE, grouped-query attention, SwiGLU."""
 
-    architecture: str  # "qwen2" or "llama": the same block, llama without biases
+    architecture: str  # "qwen2" (biases), "qwen3" (norms of queries and keys) or "llama" (neither): one block
     layers: int
     hidden: int  # D
     heads: int  # H, query heads
@@ -28,6 +33,8 @@ class ModelConfig:
     rms_eps: float
     tied: bool  # the output head is the embedding
     qkv_bias: bool
+    qk_norm: bool = False  # each head's query and key is RMS-normed before RoPE
+    rope_factors: tuple[float, ...] | None = None  # [h/2], what each RoPE frequency is divided by; None for all 1
 
     @property
     def group(self) -> int:
@@ -43,8 +50,8 @@ class ModelConfig:
     def parameters(self) -> int:
         """Number of weights, norms and biases included, a tied head counted once."""
         attention = self.hidden * self.qkv_width + self.heads * self.head_dim * self.hidden
-        bias = self.qkv_width if self.qkv_bias else 0
-        layer = attention + bias + 3 * self.hidden * self.ffn + 2 * self.hidden
+        extra = (self.qkv_width if self.qkv_bias else 0) + (2 * self.head_dim if self.qk_norm else 0)
+        layer = attention + extra + 3 * self.hidden * self.ffn + 2 * self.hidden
         return self.layers * layer + self.hidden + self.vocab * self.hidden * (1 if self.tied else 2)
 
     @property
@@ -61,100 +68,129 @@ class ModelConfig:
 def check(config: ModelConfig) -> ModelConfig:
     """The same config when its numbers fit together; EngineError with the first that does not."""
     for name in ("layers", "hidden", "heads", "kv_heads", "head_dim", "ffn", "vocab", "context_length"):
-        if getattr(config, name) < 1:
-            raise EngineError(f"model config: {name} must be at least 1, it is {getattr(config, name)}")
+        if not 1 <= getattr(config, name) < MOST:
+            raise EngineError(f"model config: {name} must be from 1 to {MOST - 1}, it is {getattr(config, name)}")
+    if config.context_length > LONGEST_CONTEXT:
+        raise EngineError(f"model config: a window above {LONGEST_CONTEXT} tokens is not supported")
     if config.heads % config.kv_heads:
         raise EngineError(f"model config: {config.heads} query heads do not divide by {config.kv_heads} key heads")
     if config.head_dim % 2:
         raise EngineError(f"model config: RoPE needs an even head dimension, it is {config.head_dim}")
+    if config.rope_theta <= 0 or config.rms_eps < 0:
+        raise EngineError("model config: RoPE's base and the norms' epsilon must be positive")
+    if config.rope_factors is not None and not all(0 < factor < math.inf for factor in config.rope_factors):
+        raise EngineError("model config: RoPE's factors must be positive numbers")
     return config
 
 
 def from_hf(raw: Mapping[str, Any]) -> ModelConfig:
     """ModelConfig of a parsed config.json; EngineError when the model asks for something this engine lacks."""
-    names = raw.get("architectures") or ["(none)"]
-    architecture = ARCHITECTURES.get(names[0])
+    names = raw.get("architectures")
+    name = shown(names[0]) if isinstance(names, list) and names else "(none)"
+    architecture = ARCHITECTURES.get(name)
     if architecture is None:
-        raise EngineError(f"config.json: architecture {names[0]} is not supported, only {', '.join(ARCHITECTURES)}")
+        raise EngineError(f"config.json: architecture {name} is not supported, only {', '.join(ARCHITECTURES)}")
     _refuse_hf_extras(raw)
-    rope = raw.get("rope_parameters") or {}
-    heads = _number(raw, "num_attention_heads")
-    hidden = _number(raw, "hidden_size")
-    return check(
+
+    def whole(key: str, default: int | None = None) -> int:
+        return integer("config.json", key, default if raw.get(key) is None else raw[key])
+
+    heads, hidden = whole("num_attention_heads"), whole("hidden_size")
+    head_dim = whole("head_dim", hidden // max(heads, 1))
+    rope = _hf_rope(raw)
+    theta = number("config.json", "rope_theta", raw.get("rope_theta") or rope.get("rope_theta") or 10000.0)
+    config = check(
         ModelConfig(
             architecture=architecture,
-            layers=_number(raw, "num_hidden_layers"),
+            layers=whole("num_hidden_layers"),
             hidden=hidden,
             heads=heads,
-            kv_heads=int(raw.get("num_key_value_heads") or heads),
-            head_dim=int(raw.get("head_dim") or hidden // max(heads, 1)),
-            ffn=_number(raw, "intermediate_size"),
-            vocab=_number(raw, "vocab_size"),
-            context_length=int(raw.get("max_position_embeddings") or 2048),
-            rope_theta=float(raw.get("rope_theta") or rope.get("rope_theta") or 10000.0),
-            rms_eps=float(raw.get("rms_norm_eps") or 1e-6),
-            tied=bool(raw.get("tie_word_embeddings", False)),
+            kv_heads=whole("num_key_value_heads", heads),
+            head_dim=head_dim,
+            ffn=whole("intermediate_size"),
+            vocab=whole("vocab_size"),
+            context_length=whole("max_position_embeddings", 2048),
+            rope_theta=theta,
+            rms_eps=number("config.json", "rms_norm_eps", raw.get("rms_norm_eps") or 1e-6),
+            tied=raw.get("tie_word_embeddings") is True,
             qkv_bias=architecture == "qwen2",
+            qk_norm=architecture == "qwen3",
         )
     )
+    kind = rope.get("rope_type") or rope.get("type")
+    return replace(config, rope_factors=llama3_factors(head_dim, theta, rope)) if kind == "llama3" else config
 
 
-def _number(raw: Mapping[str, Any], key: str) -> int:
-    value = raw.get(key)
-    if not isinstance(value, int) or isinstance(value, bool):
-        raise EngineError(f"config.json: {key} must be an integer, it is {value!r}")
-    return value
+def _hf_rope(raw: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The RoPE settings, under their older or newer name; EngineError for a kind that is not known here."""
+    rope = raw.get("rope_scaling") or raw.get("rope_parameters") or {}
+    if not isinstance(rope, dict):
+        raise EngineError("config.json: the RoPE settings must be an object")
+    kind = rope.get("rope_type") or rope.get("type") or "default"
+    if kind not in ("default", "llama3"):
+        raise EngineError(f"config.json: RoPE scaling {shown(kind)!r} is not supported, only llama3's")
+    return rope
 
 
 def _refuse_hf_extras(raw: Mapping[str, Any]) -> None:
     """Raise for settings that would change the logits silently if they were ignored."""
     if raw.get("hidden_act", "silu") != "silu":
-        raise EngineError(f"config.json: hidden_act {raw['hidden_act']} is not supported, only silu")
-    for key in ("attention_bias", "mlp_bias", "use_sliding_window"):
+        raise EngineError(f"config.json: hidden_act {shown(raw['hidden_act'])} is not supported, only silu")
+    for key in ("attention_bias", "mlp_bias", "use_sliding_window", "quantization_config"):
         if raw.get(key):
             raise EngineError(f"config.json: {key} is not supported")
-    rope = raw.get("rope_scaling") or raw.get("rope_parameters") or {}
-    kind = rope.get("rope_type") or rope.get("type") or "default"
-    if kind != "default":
-        raise EngineError(f"config.json: RoPE scaling {kind!r} is not supported, only plain RoPE")
 
 
-def from_gguf(metadata: Mapping[str, Any], *, vocab: int, tied: bool, qkv_bias: bool) -> ModelConfig:
-    """ModelConfig of GGUF metadata; vocabulary, tying and biases are what the tensors show."""
-    architecture = str(metadata.get("general.architecture"))
+def from_gguf(
+    metadata: Mapping[str, Any],
+    *,
+    vocab: int,
+    tied: bool,
+    qkv_bias: bool,
+    qk_norm: bool = False,
+    rope_factors: tuple[float, ...] | None = None,
+) -> ModelConfig:
+    """ModelConfig of GGUF metadata; vocabulary, tying, biases, norms and RoPE factors are what the tensors show."""
+    architecture = shown(metadata.get("general.architecture"))
     if architecture not in ARCHITECTURES.values():
         known = ", ".join(ARCHITECTURES.values())
         raise EngineError(f"GGUF: architecture {architecture} is not supported, only {known}")
     scaling = metadata.get(f"{architecture}.rope.scaling.type", "none")
     if scaling != "none":
-        raise EngineError(f"GGUF: RoPE scaling {scaling!r} is not supported, only plain RoPE")
+        raise EngineError(f"GGUF: RoPE scaling {shown(scaling)!r} is not supported, only plain RoPE")
 
-    def number(key: str, default: Any = None) -> Any:
-        value = metadata.get(f"{architecture}.{key}", default)
-        if value is None:
+    def value(key: str, default: Any = None) -> Any:
+        found = metadata.get(f"{architecture}.{key}", default)
+        if found is None:
             raise EngineError(f"GGUF: metadata {architecture}.{key} is missing")
-        return value
+        return found
 
-    heads = int(number("attention.head_count"))
-    hidden = int(number("embedding_length"))
-    head_dim = int(number("attention.key_length", hidden // max(heads, 1)))
+    def whole(key: str, default: int | None = None) -> int:
+        return integer("GGUF", f"{architecture}.{key}", value(key, default))
+
+    heads, hidden = whole("attention.head_count"), whole("embedding_length")
+    head_dim = whole("attention.key_length", hidden // max(heads, 1))
     for key in ("rope.dimension_count", "attention.value_length"):
-        if int(number(key, head_dim)) != head_dim:
+        if whole(key, head_dim) != head_dim:
             raise EngineError(f"GGUF: {architecture}.{key} must equal the head dimension {head_dim}")
+    if rope_factors is not None and len(rope_factors) != head_dim // 2:
+        raise EngineError(f"GGUF: {len(rope_factors)} RoPE factors for a head of {head_dim} dimensions")
     return check(
         ModelConfig(
             architecture=architecture,
-            layers=int(number("block_count")),
+            layers=whole("block_count"),
             hidden=hidden,
             heads=heads,
-            kv_heads=int(number("attention.head_count_kv", heads)),
+            kv_heads=whole("attention.head_count_kv", heads),
             head_dim=head_dim,
-            ffn=int(number("feed_forward_length")),
+            ffn=whole("feed_forward_length"),
             vocab=vocab,
-            context_length=int(number("context_length")),
-            rope_theta=float(number("rope.freq_base", 10000.0)),
-            rms_eps=float(number("attention.layer_norm_rms_epsilon")),
+            context_length=whole("context_length"),
+            rope_theta=number("GGUF", f"{architecture}.rope.freq_base", value("rope.freq_base", 10000.0)),
+            rms_eps=number("GGUF", "attention.layer_norm_rms_epsilon", value("attention.layer_norm_rms_epsilon")),
             tied=tied,
             qkv_bias=qkv_bias,
+            qk_norm=qk_norm,
+            rope_factors=rope_factors,
         )
     )

@@ -25,6 +25,6 @@ class ApiError(Exception):
 
     def body(self) -> dict[str, object]:
         """The JSON body, OpenAI's shape."""
-        kinds = {404: "not_found_error", 429: "rate_limit_error"}
+        kinds = {404: "not_found_error"}
         kind = kinds.get(self.status, "server_error" if self.status >= 500 else "invalid_request_error")
         return {"error": {"message": self.message, "type": kind, "param": self.param, "code": self.code}}

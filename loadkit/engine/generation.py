@@ -1,13 +1,12 @@
 """One request's life inside the engine: what was asked, what has come out, and when.
 
-The server's thread makes a `Generation` and reads its events; the scheduler's thread fills them.
+The server's thread makes a `Generation`; the scheduler's thread fills it and hands out its tokens.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
-from queue import SimpleQueue
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -43,7 +42,10 @@ class Generation:
     prompt: list[int]
     sampling: Sampling
     alive: Callable[[], bool]  # False when nobody waits for the answer any more
-    events: SimpleQueue[int | Finished] = field(default_factory=SimpleQueue)  # token ids, then one Finished
+    emit: Callable[[int | Finished], None]  # takes each token id, then one Finished; called by the scheduler's thread
+    tokenize_s: float = 0.0  # template and tokenizer, before it was queued
+    reuse: bool = False  # the prompt's keys and values may come from, and go to, the prefix cache
+    cached_tokens: int = 0  # prompt tokens whose keys and values came from there
     output_tokens: int = 0
     last_token: int = -1
     cache: Cache | None = None
@@ -54,18 +56,28 @@ class Generation:
     rng: np.random.Generator | None = None
 
     def timings(self) -> dict[str, float]:
-        """llama.cpp's `timings`, ms: the first token is charged to the prompt, the others to prediction."""
+        """llama.cpp's `timings`, ms: the first token is charged to the prompt, the others to prediction.
+
+        `prompt_n` leaves out the `cache_n` tokens of the prefix cache; `queue_ms` and, before it, `tokenize_ms` are
+        this engine's own.
+        """
         started = self.submitted_s if self.started_s is None else self.started_s
         first = started if self.first_token_s is None else self.first_token_s
+        prompt_ms, prompt_n = 1000 * (first - started), len(self.prompt) - self.cached_tokens
         predicted_ms = 0.0 if self.last_token_s is None else 1000 * (self.last_token_s - first)
+        steps = max(self.output_tokens - 1, 0)
         return {
-            "cache_n": 0,
-            "prompt_n": len(self.prompt),
-            "prompt_ms": 1000 * (first - started),
+            "cache_n": self.cached_tokens,
+            "prompt_n": prompt_n,
+            "prompt_ms": prompt_ms,
+            "prompt_per_token_ms": prompt_ms / prompt_n,
+            "prompt_per_second": 1000 * prompt_n / prompt_ms if prompt_ms else 0.0,
             "predicted_n": self.output_tokens,
             "predicted_ms": predicted_ms,
-            "predicted_per_token_ms": predicted_ms / max(self.output_tokens - 1, 1),
+            "predicted_per_token_ms": predicted_ms / max(steps, 1),
+            "predicted_per_second": 1000 * steps / predicted_ms if predicted_ms else 0.0,
             "queue_ms": 1000 * (started - self.submitted_s),
+            "tokenize_ms": 1000 * self.tokenize_s,
         }
 
     def next_token(self, logits: NDArray[np.float32], stops: NDArray[np.intp], suppressed: NDArray[np.intp]) -> int:

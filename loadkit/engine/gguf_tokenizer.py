@@ -9,10 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import numpy as np
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers
 
 from loadkit.engine.errors import EngineError
 from loadkit.engine.tokenizer import BpeTokenizer
+from loadkit.engine.untrusted import integer, shown
 
 CONTROL, USER_DEFINED = 3, 4  # GGUF token types
 
@@ -44,18 +46,18 @@ def build(metadata: Mapping[str, Any]) -> BpeTokenizer:
     """The tokenizer that `tokenizer.ggml.*` describes; EngineError for a kind not known here."""
     model = metadata.get("tokenizer.ggml.model")
     if model != "gpt2":
-        raise EngineError(f"GGUF: tokenizer model {model} is not supported, only gpt2 (byte-level BPE)")
+        raise EngineError(f"GGUF: tokenizer model {shown(model)} is not supported, only gpt2 (byte-level BPE)")
     pre = metadata.get("tokenizer.ggml.pre", "gpt-2")
-    if pre not in PRE_TOKENIZERS:
-        raise EngineError(f"GGUF: pre-tokenizer {pre} is not supported, only {', '.join(PRE_TOKENIZERS)}")
-    tokens: list[str] = metadata.get("tokenizer.ggml.tokens") or []
+    if not isinstance(pre, str) or pre not in PRE_TOKENIZERS:
+        raise EngineError(f"GGUF: pre-tokenizer {shown(pre)} is not supported, only {', '.join(PRE_TOKENIZERS)}")
+    tokens = _texts(metadata, "tokenizer.ggml.tokens")
     if not tokens:
         raise EngineError("GGUF: tokenizer.ggml.tokens is missing")
     vocab = {token: index for index, token in enumerate(tokens)}
     inner = Tokenizer(
         models.BPE(
             vocab=vocab,
-            merges=_merges(metadata.get("tokenizer.ggml.merges") or [], vocab),
+            merges=_merges(_texts(metadata, "tokenizer.ggml.merges"), vocab),
             # Llama 3 takes a word that is a token as it stands, whatever the merges say.
             ignore_merges=pre == "llama-bpe",
         )
@@ -64,16 +66,37 @@ def build(metadata: Mapping[str, Any]) -> BpeTokenizer:
         inner.normalizer = normalizers.NFC()
     inner.pre_tokenizer = PRE_TOKENIZERS[pre]()
     inner.decoder = decoders.ByteLevel()
-    kinds = metadata.get("tokenizer.ggml.token_type") or []
+    kinds = metadata.get("tokenizer.ggml.token_type")
+    if kinds is not None and (not isinstance(kinds, np.ndarray | list) or len(kinds) != len(tokens)):
+        raise EngineError("GGUF: tokenizer.ggml.token_type is not one number for each token")
     for wanted in (CONTROL, USER_DEFINED):
         added = [
             AddedToken(text, special=wanted == CONTROL, normalized=False)
-            for text, kind in zip(tokens, kinds, strict=False)
-            if kind == wanted
+            for text, kind in zip(tokens, () if kinds is None else kinds, strict=kinds is not None)
+            if kind == wanted and text
         ]
         inner.add_tokens(added)
     adds_bos = bool(metadata.get("tokenizer.ggml.add_bos_token", pre == "llama-bpe"))
-    return BpeTokenizer(inner, bos=metadata.get("tokenizer.ggml.bos_token_id") if adds_bos else None)
+    return BpeTokenizer(inner, bos=token_id(metadata, "bos_token_id") if adds_bos else None)
+
+
+def token_id(metadata: Mapping[str, Any], name: str) -> int | None:
+    """The token id in tokenizer.ggml.NAME, None where there is none; EngineError when no token has it."""
+    value = metadata.get(f"tokenizer.ggml.{name}")
+    if value is None:
+        return None
+    index = integer("GGUF", f"tokenizer.ggml.{name}", value)
+    if not 0 <= index < len(_texts(metadata, "tokenizer.ggml.tokens")):
+        raise EngineError(f"GGUF: tokenizer.ggml.{name} is {index}, which is no token")
+    return index
+
+
+def _texts(metadata: Mapping[str, Any], key: str) -> list[str]:
+    """A list of strings, empty where there is none; EngineError for anything else."""
+    value = metadata.get(key)
+    if value is not None and not isinstance(value, list):
+        raise EngineError(f"GGUF: {key} is no list of texts")
+    return value or []
 
 
 def _merges(lines: list[str], vocab: Mapping[str, int]) -> list[tuple[str, str]]:

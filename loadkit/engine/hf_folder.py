@@ -17,9 +17,11 @@ from numpy.typing import NDArray
 
 from loadkit.engine.config import ModelConfig, from_hf
 from loadkit.engine.errors import EngineError
+from loadkit.engine.untrusted import read_json, shown
 from loadkit.engine.weights import Array, Weights, pack
 
-MAX_HEADER = 100_000_000  # bytes, the limit of the format's own library
+MAX_HEADER = 16 * 2**20  # bytes; a thousand tensors take a tenth of one
+MAX_AXES = 8
 DTYPES: dict[str, np.dtype[Any]] = {"F32": np.dtype("<f4"), "F16": np.dtype("<f2"), "BF16": np.dtype("<u2")}
 
 
@@ -48,12 +50,18 @@ class SafetensorsFile:
         entry = self.entries[name]
         kind = DTYPES.get(entry.dtype)
         if kind is None:
-            raise EngineError(f"{self.path.name}: {name} is {entry.dtype}, only {', '.join(DTYPES)} are supported")
+            known = ", ".join(DTYPES)
+            raise EngineError(f"{self.path.name}: {shown(name)} is {shown(entry.dtype)}, only {known} are supported")
         count = (entry.end - entry.begin) // kind.itemsize
         raw: NDArray[Any] = np.frombuffer(self._data, kind, count, entry.begin)
-        if entry.dtype == "BF16":
-            return (raw.astype(np.uint32) << 16).view(np.float32).reshape(entry.shape)
-        return raw.astype(np.float32).reshape(entry.shape)
+        if entry.dtype == "BF16":  # the upper half of a float32
+            wide = raw.astype(np.uint32)
+            wide <<= 16
+            values = wide.view(np.float32)
+        else:
+            values = raw.astype(np.float32)
+        forget(self._data, entry.begin, entry.end)
+        return values.reshape(entry.shape)
 
     def _header(self) -> dict[str, Entry]:
         size = len(self._data)
@@ -71,7 +79,7 @@ class SafetensorsFile:
         expected = 8 + length
         for name, entry in sorted(entries.items(), key=lambda pair: pair[1].begin):
             if entry.begin != expected:
-                raise self._damaged(f"{name} overlaps another tensor or leaves a hole")
+                raise self._damaged(f"{shown(name)} overlaps another tensor or leaves a hole")
             expected = entry.end
         if expected != size:
             raise self._damaged(f"the tensors end at byte {expected}, the file at {size}")
@@ -80,33 +88,27 @@ class SafetensorsFile:
     def _entry(self, name: str, item: Any, base: int) -> Entry:
         try:
             dtype, shape, (begin, end) = item["dtype"], tuple(item["shape"]), item["data_offsets"]
-            numbers = all(isinstance(n, int) and 0 <= n < 2**48 for n in (*shape, begin, end))
+            numbers = len(shape) <= MAX_AXES and all(type(n) is int and 0 <= n < 2**48 for n in (*shape, begin, end))
         except (TypeError, KeyError, ValueError):
             numbers = False
         if not numbers or not isinstance(dtype, str):
-            raise self._damaged(f"{name[:80]} has no proper dtype, shape and data_offsets")
+            raise self._damaged(f"{shown(name)} has no proper dtype, shape and data_offsets")
         count = 1
         for extent in shape:
             count *= extent
         if dtype in DTYPES and end - begin != count * DTYPES[dtype].itemsize:
-            raise self._damaged(f"{name} has {end - begin} bytes, its shape asks for another number")
+            raise self._damaged(f"{shown(name)} has {end - begin} bytes, its shape asks for another number")
         return Entry(dtype, shape, base + begin, base + end)
 
     def _damaged(self, why: str) -> EngineError:
         return EngineError(f"{self.path.name}: damaged safetensors file: {why}")
 
 
-def read_json(path: Path) -> dict[str, Any]:
-    """A JSON object from a file; EngineError when it is missing or something else."""
-    try:
-        value = json.loads(path.read_text("utf-8"))
-    except OSError as error:
-        raise EngineError(f"{path}: {error.strerror or error}") from None
-    except ValueError:
-        raise EngineError(f"{path} is not JSON") from None
-    if not isinstance(value, dict):
-        raise EngineError(f"{path} is not a JSON object")
-    return value
+def forget(data: mmap.mmap, begin: int, end: int) -> None:
+    """Let the system drop the mapped pages between two bytes of the file: their values have been copied."""
+    first = -(-begin // mmap.PAGESIZE) * mmap.PAGESIZE
+    if end - first >= mmap.PAGESIZE:
+        data.madvise(mmap.MADV_DONTNEED, first, end - first)
 
 
 def load(folder: Path) -> tuple[ModelConfig, Weights]:

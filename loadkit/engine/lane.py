@@ -1,7 +1,13 @@
-"""The forward pass of some rows through all layers, in pure NumPy, float32, with the scratch memory of one thread.
+"""One thread's share of a forward pass, in pure NumPy, float32, with its own scratch memory.
 
-Shapes: T rows (tokens of one sequence, or one token of each of T sequences), D hidden, H query heads, K key heads,
-h head dimension, F feed-forward. Weights come folded, see `weights.py`.
+Shapes: T rows (tokens of one sequence, or one token of each of T sequences), D hidden, K key heads, G query heads per
+key head, h head dimension, F feed-forward, V vocabulary; k, f, v are this thread's numbers of key heads, feed-forward
+columns and words. Weights come folded, see `weights.py`.
+
+A layer is split as Megatron-LM splits it (Shoeybi et al. 2019): a thread has some key heads with their queries and
+some columns of the feed-forward, so that it can go through a whole half of the layer alone. It ends with a sum over all
+inputs of which it has a part; the threads meet, and each adds up all parts. That is two meetings per layer. Every
+thread keeps its own copy of the residual stream: to do the little work on it again is cheaper than to meet again.
 """
 
 from __future__ import annotations
@@ -13,61 +19,97 @@ from numpy.typing import NDArray
 
 from loadkit.engine.attention import PrefillAttention
 from loadkit.engine.config import ModelConfig
+from loadkit.engine.products import Array, project
+from loadkit.engine.team import Team
 from loadkit.engine.weights import Layer, Weights
 
-Array = NDArray[np.float32]
 Rotation = NDArray[np.complex64]
-Attend = Callable[[int, Array, Array, Array, Array], None]  # (layer, q, k, v, out): fills out [T, H h]
+Attend = Callable[[int, Array, Array, Array, Array], None]  # (layer, q, k, v, out): fills out [T, k, G, h]
 
 TILE = 16  # rows of SwiGLU at a time, so that they stay in the second-level cache
 
 
 class Lane:
-    """Buffers for up to `rows` rows, allocated once. One thread at a time."""
+    """Share `rank` of `team`; the threads put their parts into `sums` [2, threads, rows, D], `rows` at most."""
 
-    def __init__(self, config: ModelConfig, rows: int) -> None:
+    def __init__(self, config: ModelConfig, rank: int, team: Team, sums: Array) -> None:
         self.config = config
         self.prefill_attention = PrefillAttention(config)
+        self.key_heads = self._share(config.kv_heads, rank, team)
+        self._columns = self._share(config.ffn, rank, team)
+        self._words = self._share(config.vocab, rank, team)
+        self._rank, self._team, self._sums = rank, team, sums
+        rows = sums.shape[2]
+        heads, columns = _width(self.key_heads), _width(self._columns)
+        self.x = np.empty((rows, config.hidden), np.float32)  # the residual stream
         self._normed = np.empty((rows, config.hidden), np.float32)
-        self._added = np.empty((rows, config.hidden), np.float32)
-        self._qkv = np.empty((rows, config.qkv_width), np.float32)
-        self._mixed = np.empty((rows, config.heads * config.head_dim), np.float32)
-        self._gate_up = np.empty((rows, 2 * config.ffn), np.float32)
-        self._gated = np.empty((rows, config.ffn), np.float32)
-        self._tile = np.empty((TILE, config.ffn), np.float32)
+        self._qkv = np.empty((rows, heads * (config.group + 2) * config.head_dim), np.float32)
+        self._mixed = np.empty((rows, heads * config.group * config.head_dim), np.float32)
+        self._gate = np.empty((rows, columns), np.float32)
+        self._up = np.empty((rows, columns), np.float32)
+        self._tile = np.empty((TILE, columns), np.float32)
 
-    def run(self, weights: Weights, x: Array, rotation: Rotation, attend: Attend) -> None:
-        """All layers, in place, for the residual stream x [T, D] with its RoPE factors [T, h/2]."""
+    @staticmethod
+    def _share(count: int, rank: int, team: Team) -> slice:
+        return slice(count * rank // team.size, count * (rank + 1) // team.size)
+
+    def run(self, weights: Weights, tokens: NDArray[np.intp], rotation: Rotation, attend: Attend) -> None:
+        """All layers for tokens [T] with their RoPE factors [T, h/2]; `x` [T, D] has the last hidden states."""
+        x = self.x[: len(tokens)]
+        x[...] = weights.embedding[tokens]  # [T] -> [T, D]
         # silu of a very negative gate overflows exp to infinity on the way to its right value, 0.
         with np.errstate(over="ignore"):
             for index, layer in enumerate(weights.layers):
                 self._attention(index, layer, x, rotation, attend)
+                self._add(x, self._sums[0])
                 self._feed_forward(layer, x)
+                self._add(x, self._sums[1])
+
+    def logits(self, weights: Weights, hidden: Array, out: Array) -> None:
+        """This share's columns of the logits, out [T, V], of hidden states [T, D]."""
+        normed = self._normed[: len(hidden)]
+        rms_norm(hidden, self.config.rms_eps, normed)
+        normed *= weights.final_norm
+        project(normed, weights.head[self._words], out[:, self._words])
 
     def _attention(self, index: int, layer: Layer, x: Array, rotation: Rotation, attend: Attend) -> None:
-        T, H, K, h = len(x), self.config.heads, self.config.kv_heads, self.config.head_dim
-        normed, qkv, mixed, added = self._normed[:T], self._qkv[:T], self._mixed[:T], self._added[:T]
+        T, G, h = len(x), self.config.group, self.config.head_dim
+        normed, qkv, mixed = self._normed[:T], self._qkv[:T], self._mixed[:T]
         rms_norm(x, self.config.rms_eps, normed)
-        np.matmul(normed, layer.qkv, out=qkv)  # [T, D] @ [D, (H + 2 K) h] -> [T, (H + 2 K) h]
+        rows = slice(self.key_heads.start * (G + 2) * h, self.key_heads.stop * (G + 2) * h)
+        project(normed, layer.qkv[rows], qkv)  # [T, D] -> [T, k (G + 2) h]
         if layer.qkv_bias is not None:
-            qkv += layer.qkv_bias
-        pairs = qkv[:, : (H + K) * h].view(np.complex64).reshape(T, H + K, h // 2)
-        pairs *= rotation[:, None, :]  # RoPE of queries and keys at once, in place
-        heads = qkv.reshape(T, H + 2 * K, h)
-        attend(index, heads[:, :H], heads[:, H : H + K], heads[:, H + K :], mixed)
-        np.matmul(mixed, layer.out.T, out=added)  # [T, H h] @ [H h, D] -> [T, D]
-        x += added
+            qkv += layer.qkv_bias[rows]
+        heads = qkv.reshape(T, -1, G + 2, h)  # of each key head its queries, its key, its value
+        turning = heads[:, :, : G + 1]  # [T, k, G + 1, h]
+        if layer.qk_gain is not None:
+            head_norm(turning, self.config.rms_eps, layer.qk_gain[self.key_heads])
+        pairs = turning.view(np.complex64)  # [T, k, G + 1, h/2]
+        pairs *= rotation[:, None, None, :]  # RoPE of queries and keys at once, in place
+        attend(index, heads[:, :, :G], heads[:, :, G], heads[:, :, G + 1], mixed.reshape(T, -1, G, h))
+        columns = slice(self.key_heads.start * G * h, self.key_heads.stop * G * h)
+        project(mixed, layer.out[:, columns], self._sums[0, self._rank, :T])  # [T, k G h] -> [T, D]
 
     def _feed_forward(self, layer: Layer, x: Array) -> None:
         T, F = len(x), self.config.ffn
-        normed, gate_up, gated, added = self._normed[:T], self._gate_up[:T], self._gated[:T], self._added[:T]
+        normed, gate, up = self._normed[:T], self._gate[:T], self._up[:T]
         rms_norm(x, self.config.rms_eps, normed)
-        np.matmul(normed, layer.gate_up, out=gate_up)  # [T, D] @ [D, 2 F] -> [T, 2 F]
+        project(normed, layer.gate_up[:F][self._columns], gate)  # [T, D] -> [T, f]
+        project(normed, layer.gate_up[F:][self._columns], up)
         for first in range(0, T, TILE):
-            tile = gate_up[first : first + TILE]
-            _swiglu(tile[:, :F], tile[:, F:], self._tile[: len(tile)], gated[first : first + TILE])
-        np.matmul(gated, layer.down.T, out=added)  # [T, F] @ [F, D] -> [T, D]
-        x += added
+            part = slice(first, first + TILE)
+            _swiglu(gate[part], up[part], self._tile[: len(gate[part])])
+        project(up, layer.down[:, self._columns], self._sums[1, self._rank, :T])  # [T, f] -> [T, D]
+
+    def _add(self, x: Array, parts: Array) -> None:
+        """Add every thread's part [threads, rows, D] to the residual stream, when all are there."""
+        self._team.meet(self._rank)
+        for part in parts:
+            x += part[: len(x)]
+
+
+def _width(share: slice) -> int:
+    return int(share.stop - share.start)
 
 
 def rms_norm(x: Array, eps: float, out: Array) -> None:
@@ -76,9 +118,16 @@ def rms_norm(x: Array, eps: float, out: Array) -> None:
     np.multiply(x, (1.0 / np.sqrt(squares / x.shape[1] + np.float32(eps)))[:, None], out=out)
 
 
-def _swiglu(gate: Array, up: Array, scratch: Array, out: Array) -> None:
-    """silu(-gate) * -up: both come negated from the weights, which spares a pass for exp(-gate)."""
+def head_norm(heads: Array, eps: float, gain: Array) -> None:
+    """RMS norm of each vector of [T, k, heads, h] with gain [k, heads, h], in place (Qwen 3's queries and keys)."""
+    squares = np.vecdot(heads, heads)  # [T, k, heads, h] -> [T, k, heads]
+    heads *= (1.0 / np.sqrt(squares / heads.shape[-1] + np.float32(eps)))[..., None]
+    heads *= gain
+
+
+def _swiglu(gate: Array, up: Array, scratch: Array) -> None:
+    """up becomes silu(-gate) * -up: both come negated from the weights, which spares a pass for exp(-gate)."""
     np.exp(gate, out=scratch)
     scratch += 1
-    np.multiply(gate, up, out=out)
-    out /= scratch
+    up *= gate
+    up /= scratch

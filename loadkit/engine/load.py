@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from loadkit.engine import builtin, gguf_file, gguf_tokenizer, hf_folder
+from loadkit.engine import builtin, dims, gguf_file, gguf_tokenizer, hf_folder
 from loadkit.engine.chat import ChatTemplate
 from loadkit.engine.config import ModelConfig
 from loadkit.engine.errors import EngineError
-from loadkit.engine.tokenizer import ByteTokenizer, Tokenizer, from_folder, special_text, stop_tokens
+from loadkit.engine.tokenizer import BpeTokenizer, ByteTokenizer, Tokenizer, from_folder, special_text, stop_tokens
+from loadkit.engine.untrusted import read_json, read_text, shown
 from loadkit.engine.weights import Weights
 
 
@@ -18,7 +21,7 @@ class Loaded:
     """A model ready to serve."""
 
     name: str  # what requests call it
-    source: str  # "builtin", "gguf" or "safetensors"
+    source: str  # "builtin", "random", "gguf" or "safetensors"
     config: ModelConfig
     weights: Weights
     tokenizer: Tokenizer
@@ -28,9 +31,15 @@ class Loaded:
 
 
 def load(model: str, *, seed: int = 0) -> Loaded:
-    """Load "builtin", a GGUF file or a Hugging Face folder. Raises EngineError, one line that says what is wrong."""
+    """Load "builtin", "random:NAME" of `dims.py`, a GGUF file or a Hugging Face folder; `seed` makes random weights.
+
+    Raises EngineError, one line that says what is wrong.
+    """
     if model == "builtin":
-        return _builtin(seed)
+        return _random(builtin.NAME, "builtin", builtin.CONFIG, seed)
+    if model.startswith(dims.PREFIX):
+        name = model.removeprefix(dims.PREFIX)
+        return _random(f"{name.lower()}-random", "random", dims.of(name), seed)
     path = Path(model).expanduser()
     if path.is_dir():
         return _folder(path)
@@ -39,17 +48,18 @@ def load(model: str, *, seed: int = 0) -> Loaded:
     raise EngineError(f"--model {model}: no such file or folder; give a GGUF file, a Hugging Face folder or builtin")
 
 
-def _builtin(seed: int) -> Loaded:
+def _random(name: str, source: str, config: ModelConfig, seed: int) -> Loaded:
+    """Seeded weights behind a tokenizer of bytes."""
     tokenizer = ByteTokenizer()
     return Loaded(
-        name=builtin.NAME,
-        source="builtin",
-        config=builtin.CONFIG,
-        weights=builtin.random_weights(builtin.CONFIG, seed),
+        name=name,
+        source=source,
+        config=config,
+        weights=builtin.random_weights(config, seed),
         tokenizer=tokenizer,
         template=ChatTemplate(builtin.CHAT_TEMPLATE),
         stops=stop_tokens(tokenizer, [tokenizer.specials["<|endoftext|>"]]),
-        suppressed=builtin.SUPPRESSED,
+        suppressed=builtin.suppressed(config),
     )
 
 
@@ -57,40 +67,47 @@ def _gguf(path: Path) -> Loaded:
     file = gguf_file.GgufFile(path)
     metadata = file.metadata
     tokenizer = gguf_tokenizer.build(metadata)  # before the weights: a wrong kind is told at once
-    source = metadata.get("tokenizer.chat_template")
     tokens = metadata["tokenizer.ggml.tokens"]
-    ids = {name: metadata.get(f"tokenizer.ggml.{name}_id") for name in ("bos_token", "eos_token")}
-    named = {name: tokens[index] for name, index in ids.items() if index is not None and index < len(tokens)}
-    eos = [metadata[key] for key in ("tokenizer.ggml.eos_token_id", "tokenizer.ggml.eot_token_id") if key in metadata]
+    ids = {name: gguf_tokenizer.token_id(metadata, f"{name}_id") for name in ("bos_token", "eos_token", "eot_token")}
+    named = {name: tokens[index] for name, index in ids.items() if index is not None}
+    template = _template(metadata.get("tokenizer.chat_template"), named)
+    eos = [index for name, index in ids.items() if index is not None and name != "bos_token"]
     config, weights = gguf_file.load(file)
-    return Loaded(
-        name=path.stem,
-        source="gguf",
-        config=config,
-        weights=weights,
-        tokenizer=tokenizer,
-        template=ChatTemplate(source, variables=named) if source else None,
-        stops=stop_tokens(tokenizer, eos),
-    )
+    _fit(tokenizer, config)
+    return Loaded(path.stem, "gguf", config, weights, tokenizer, template, stop_tokens(tokenizer, eos))
 
 
 def _folder(path: Path) -> Loaded:
-    raw = hf_folder.read_json(path / "config.json")
+    raw = read_json(path / "config.json")
     settings_path = path / "tokenizer_config.json"
-    settings = hf_folder.read_json(settings_path) if settings_path.exists() else {}
+    settings = read_json(settings_path) if settings_path.exists() else {}
     tokenizer = from_folder(path, settings)
     template_file = path / "chat_template.jinja"  # newer folders keep the template here
-    source = template_file.read_text("utf-8") if template_file.exists() else settings.get("chat_template")
+    source = read_text(template_file) if template_file.exists() else settings.get("chat_template")
     named = {name: special_text(settings.get(name)) for name in ("bos_token", "eos_token")}
+    template = _template(source, {name: text for name, text in named.items() if text})
     generation = path / "generation_config.json"
-    eos = (hf_folder.read_json(generation) if generation.exists() else raw).get("eos_token_id", raw.get("eos_token_id"))
+    eos = (read_json(generation) if generation.exists() else raw).get("eos_token_id", raw.get("eos_token_id"))
     config, weights = hf_folder.load(path)
+    _fit(tokenizer, config)
+    ends = [token for token in (eos if isinstance(eos, list) else [eos]) if token is not None]
+    if not all(type(token) is int and 0 <= token < config.vocab for token in ends):
+        raise EngineError(f"{path.name}: eos_token_id {shown(eos)} is no token")
     return Loaded(
-        name=path.resolve().name,
-        source="safetensors",
-        config=config,
-        weights=weights,
-        tokenizer=tokenizer,
-        template=ChatTemplate(source, variables={k: v for k, v in named.items() if v}) if source else None,
-        stops=stop_tokens(tokenizer, eos if isinstance(eos, list) else [eos] if isinstance(eos, int) else []),
+        path.resolve().name, "safetensors", config, weights, tokenizer, template, stop_tokens(tokenizer, ends)
     )
+
+
+def _template(source: Any, variables: Mapping[str, str]) -> ChatTemplate | None:
+    """The chat template where there is one; of several named ones, as older folders have them, the default one."""
+    if isinstance(source, list):
+        source = {item.get("name"): item.get("template") for item in source if isinstance(item, dict)}.get("default")
+    if source is not None and not isinstance(source, str):
+        raise EngineError("the chat template is no text")
+    return ChatTemplate(source, variables=variables) if source else None
+
+
+def _fit(tokenizer: BpeTokenizer, config: ModelConfig) -> None:
+    """Raise when the tokenizer has ids that the embedding lacks."""
+    if tokenizer.highest >= config.vocab:
+        raise EngineError(f"the tokenizer has ids up to {tokenizer.highest}, the embedding only {config.vocab} rows")

@@ -16,6 +16,7 @@ HISTOGRAMS = {
     "time_to_first_token_seconds": (REQUEST_BOUNDS, "From acceptance to the first token."),
     "request_queue_time_seconds": (REQUEST_BOUNDS, "From acceptance to the first prefill chunk."),
     "request_prefill_time_seconds": (REQUEST_BOUNDS, "From the first prefill chunk to the first token."),
+    "inter_token_latency_seconds": (TOKEN_BOUNDS, "Between two tokens of one answer."),
     "request_decode_time_seconds": (REQUEST_BOUNDS, "From the first to the last token."),
     "request_time_per_output_token_seconds": (TOKEN_BOUNDS, "Decode time over tokens after the first."),
     "e2e_request_latency_seconds": (REQUEST_BOUNDS, "From acceptance to the end."),
@@ -48,15 +49,28 @@ class Metrics:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._prompt_tokens = 0
+        self._cached_tokens = 0
+        self._queried_tokens = 0
         self._generation_tokens = 0
         self._rejected = 0
         self._finished = dict.fromkeys(REASONS, 0)
         self._times = {name: Histogram(bounds) for name, (bounds, _) in HISTOGRAMS.items()}
 
-    def prefilled(self, tokens: int) -> None:
-        """A whole prompt has been read."""
+    def prefilled(self, tokens: int, cached: int) -> None:
+        """A whole prompt has been read; `cached` of its tokens came from the prefix cache."""
         with self._lock:
             self._prompt_tokens += tokens
+            self._cached_tokens += cached
+
+    def looked_up(self, tokens: int) -> None:
+        """A prompt of so many tokens was looked up in the prefix cache."""
+        with self._lock:
+            self._queried_tokens += tokens
+
+    def gap(self, seconds: float) -> None:
+        """So long after the one before it came a token of the same answer."""
+        with self._lock:
+            self._times["inter_token_latency_seconds"].add(seconds)
 
     def generated(self) -> None:
         """One token has been handed out."""
@@ -85,12 +99,16 @@ class Metrics:
                     per_token = decode_s / (g.output_tokens - 1)
                     self._times["request_time_per_output_token_seconds"].add(per_token)
 
-    def render(self, *, running: int, waiting: int) -> str:
-        """Prometheus text format 0.0.4; the two gauges are the scheduler's."""
+    def render(self, *, running: int, waiting: int, kv_usage: float) -> str:
+        """Prometheus text format 0.0.4; the three gauges are the scheduler's."""
         with self._lock:
             lines = _sample("num_requests_running", "gauge", "Requests that hold a slot.", running)
             lines += _sample("num_requests_waiting", "gauge", "Requests that wait for a slot.", waiting)
-            lines += _sample("prompt_tokens_total", "counter", "Prompt tokens prefilled.", self._prompt_tokens)
+            lines += _sample("kv_cache_usage_perc", "gauge", "Filled share of slots times window.", kv_usage)
+            lines += _sample("prompt_tokens_total", "counter", "Prompt tokens read.", self._prompt_tokens)
+            queried, cached = self._queried_tokens, self._cached_tokens
+            lines += _sample("prefix_cache_queries_total", "counter", "Prompt tokens looked up.", queried)
+            lines += _sample("prefix_cache_hits_total", "counter", "Prompt tokens found.", cached)
             lines += _sample("generation_tokens_total", "counter", "Tokens generated.", self._generation_tokens)
             lines += _sample("requests_rejected_total", "counter", "Requests refused, queue full.", self._rejected)
             name = PREFIX + "request_success_total"
@@ -106,5 +124,5 @@ def _head(name: str, kind: str, text: str) -> list[str]:
     return [f"# HELP {name} {text}", f"# TYPE {name} {kind}"]
 
 
-def _sample(key: str, kind: str, text: str, value: int) -> list[str]:
+def _sample(key: str, kind: str, text: str, value: float) -> list[str]:
     return [*_head(PREFIX + key, kind, text), f"{PREFIX}{key} {value}"]

@@ -1,53 +1,65 @@
 """The model: prefill in chunks, decode for several sequences at once.
 
+What a caller uses, one thread at a time:
+
+    Model(config, weights, *, context=None, threads=1, prefill_mode="batched")
+    new_cache(capacity) -> Cache             `cache.length` positions are filled; lower it to forget the last ones
+    extend(tokens, cache) -> hidden [T, D]   append 1 to CHUNK tokens of one prompt; valid until the next pass
+    logits(hidden [T, D]) -> [T, V]          of the rows asked for: a prompt needs only its last one
+    prefill(tokens, cache) -> [V]            extend in chunks of CHUNK, logits after the last token
+    decode(tokens, caches) -> [T, V]         one token for each of T sequences of any lengths, every weight read once
+    mixed(tokens, caches, chunk, cache)      decode and extend in one pass: ([T, V], hidden of the chunk)
+
 Shapes: T rows, D hidden, K key heads, G query heads per key head, h head dimension, V vocabulary.
 
-Prefill uses several threads by splitting a chunk's rows into pieces that follow each other through the layers: a piece
-may attend in a layer once its predecessor has stored its keys and values there. BLAS itself runs single-threaded,
-because its own threads meet several times in every product: when another process takes a core, each meeting waits for
-the scheduler, and a token costs ten times as much. Pieces wait once per layer and only for the one before them.
+Several threads share every product of a pass, see `lane.py`. BLAS itself runs single-threaded, see `team.py`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor, wait
-from threading import Semaphore
 
 import numpy as np
-from numpy.typing import NDArray
 
 from loadkit.engine.attention import Cache, decode_attention
 from loadkit.engine.config import ModelConfig
 from loadkit.engine.errors import EngineError
-from loadkit.engine.lane import Array, Lane, rms_norm
+from loadkit.engine.lane import Attend, Lane
+from loadkit.engine.products import Array
+from loadkit.engine.rope import rotations
+from loadkit.engine.team import Team
 from loadkit.engine.weights import Weights
 
 CHUNK = 512  # most rows of one pass
-MIN_PIECE = 32  # fewer rows than this are not worth another thread
-
-
-def rotations(positions: int, head_dim: int, theta: float) -> NDArray[np.complex64]:
-    """RoPE as complex factors exp(i p theta^(-2 j / h)), [positions, h/2]: a rotated pair is one complex number."""
-    frequencies = theta ** (-np.arange(0, head_dim, 2) / head_dim)  # [h/2]
-    angles = np.arange(positions)[:, None] * frequencies  # [positions, h/2]
-    return np.exp(1j * angles).astype(np.complex64)
+PREFILL_MODES = (
+    "batched",
+    "sequential",
+)  # many rows at a time, or one after another, as a decoder without batches does
 
 
 class Model:
     """A model with its scratch memory and threads. One caller at a time."""
 
-    def __init__(self, config: ModelConfig, weights: Weights, *, context: int | None = None, threads: int = 1) -> None:
+    def __init__(
+        self,
+        config: ModelConfig,
+        weights: Weights,
+        *,
+        context: int | None = None,
+        threads: int = 1,
+        prefill_mode: str = "batched",
+    ) -> None:
         self.config = config
         self.weights = weights
+        self.prefill_mode = prefill_mode
         self.context = config.context_length if context is None else context  # positions a sequence may have
         if not 1 <= self.context <= config.context_length:
             raise EngineError(f"context must be between 1 and the model's {config.context_length}, it is {context}")
-        self._rotations = rotations(self.context, config.head_dim, config.rope_theta)  # [context, h/2]
-        self._x = np.empty((CHUNK, config.hidden), np.float32)  # the residual stream of one pass
-        # The first lane also decodes, one row for each of up to CHUNK sequences.
-        self._lanes = [Lane(config, CHUNK if lane == 0 else _piece(CHUNK, threads)) for lane in range(threads)]
-        self._pool = ThreadPoolExecutor(max(threads - 1, 1), "lane")
+        # [context, h/2]
+        self._rotations = rotations(self.context, config.head_dim, config.rope_theta, config.rope_factors)
+        self._team = Team(threads)
+        sums = np.empty((2, threads, CHUNK, config.hidden), np.float32)
+        self._lanes = [Lane(config, rank, self._team, sums) for rank in range(threads)]
 
     def new_cache(self, capacity: int) -> Cache:
         """An empty cache for a sequence of at most `capacity` tokens."""
@@ -65,80 +77,98 @@ class Model:
         """Append 1 to CHUNK tokens of one sequence; their last hidden states [T, D], valid until the next pass."""
         if cache.length + len(tokens) > min(cache.capacity, self.context) or len(tokens) > CHUNK:
             raise ValueError(f"{len(tokens)} tokens after {cache.length} do not fit a cache of {cache.capacity}")
-        x = self._embed(tokens)
-        size = _piece(len(tokens), len(self._lanes))
-        starts = range(0, len(tokens), size)
-        ready = [Semaphore(0) for _ in starts]  # ready[i]: one permit per layer that piece i - 1 has stored
-        ready.append(Semaphore(0))
-        pieces = [
-            (self._lanes[i], x[at : at + size], cache, cache.length + at, ready[i] if i else None, ready[i + 1])
-            for i, at in enumerate(starts)
-        ]
-        others = [self._pool.submit(self._run_piece, *piece) for piece in pieces[:-1]]
-        try:
-            self._run_piece(*pieces[-1])
-        finally:
-            wait(others)  # the next pass needs their lanes
-        for other in others:
-            other.result()
+        if self.prefill_mode == "sequential":
+            return np.concatenate([self._pass([token], cache).copy() for token in tokens])
+        return self._pass(tokens, cache)
+
+    def _pass(self, tokens: Sequence[int], cache: Cache) -> Array:
+        start = cache.length
+        ids, rotation = np.asarray(tokens), self._rotations[start : start + len(tokens)]
+        self._team.run(lambda rank: self._lanes[rank].run(self.weights, ids, rotation, self._chunk(rank, cache, start)))
         cache.length += len(tokens)
-        return x
+        return self._lanes[0].x[: len(tokens)]
 
     def decode(self, tokens: Sequence[int], caches: Sequence[Cache]) -> Array:
         """Append one token to each of 1 to CHUNK sequences, every weight read once; logits [T, V]."""
         positions = [cache.length for cache in caches]
         if any(cache.length >= min(cache.capacity, self.context) for cache in caches):
             raise ValueError("a sequence is at the end of its cache")
-        grouped = (self.config.kv_heads, self.config.group, self.config.head_dim)
+        ids, rotation = np.asarray(tokens), self._rotations[positions]
+        logits = np.empty((len(ids), self.config.vocab), np.float32)
 
-        def attend(layer: int, q: Array, k: Array, v: Array, out: Array) -> None:
-            for row, (cache, at) in enumerate(zip(caches, positions, strict=True)):
-                keys, values = cache.keys[layer], cache.values[layer]  # [K, capacity, h]
-                keys[:, at] = k[row]  # [K, h]
-                values[:, at] = v[row]
-                mixed = decode_attention(q[row].reshape(grouped), keys[:, : at + 1], values[:, : at + 1])
-                out[row] = mixed.reshape(-1)  # [K, G, h] -> [H h]
+        def share(rank: int) -> None:
+            lane = self._lanes[rank]
+            lane.run(self.weights, ids, rotation, self._tokens(rank, caches, positions))
+            lane.logits(self.weights, lane.x[: len(ids)], logits)
 
-        x = self._embed(tokens)
-        self._lanes[0].run(self.weights, x, self._rotations[positions], attend)
+        self._team.run(share)
         for cache in caches:
             cache.length += 1
-        return self.logits(x)
+        return logits
+
+    def mixed(
+        self, tokens: Sequence[int], caches: Sequence[Cache], chunk: Sequence[int], cache: Cache
+    ) -> tuple[Array, Array]:
+        """`decode` and, for another sequence, `extend` in one pass, every weight read once for both.
+
+        Logits [T, V] of the former, last hidden states of the latter, valid until the next pass; together at most
+        CHUNK rows.
+        """
+        if self.prefill_mode == "sequential":
+            return self.decode(tokens, caches), self.extend(chunk, cache)
+        T, start, positions = len(tokens), cache.length, [one.length for one in caches]
+        ends = [*(at + 1 for at in positions), start + len(chunk)]
+        room = [min(one.capacity, self.context) for one in (*caches, cache)]
+        if T + len(chunk) > CHUNK or any(end > most for end, most in zip(ends, room, strict=True)):
+            raise ValueError(f"{len(chunk)} tokens beside {T} sequences do not fit the pass or a cache")
+        ids = np.asarray([*tokens, *chunk])
+        rotation = self._rotations[[*positions, *range(start, start + len(chunk))]]
+        logits = np.empty((T, self.config.vocab), np.float32)
+
+        def share(rank: int) -> None:
+            lane = self._lanes[rank]
+            single, several = self._tokens(rank, caches, positions), self._chunk(rank, cache, start)
+
+            def attend(layer: int, q: Array, k: Array, v: Array, out: Array) -> None:
+                single(layer, q[:T], k[:T], v[:T], out[:T])
+                several(layer, q[T:], k[T:], v[T:], out[T:])
+
+            lane.run(self.weights, ids, rotation, attend)
+            lane.logits(self.weights, lane.x[:T], logits)
+
+        self._team.run(share)
+        for one, end in zip((*caches, cache), ends, strict=True):
+            one.length = end
+        return logits, self._lanes[0].x[T : len(ids)]
 
     def logits(self, hidden: Array) -> Array:
         """Logits [T, V] of hidden states [T, D]."""
-        normed = np.empty_like(hidden)
-        rms_norm(hidden, self.config.rms_eps, normed)
-        normed *= self.weights.final_norm
-        return normed @ self.weights.head  # [T, D] @ [D, V] -> [T, V]
+        logits = np.empty((len(hidden), self.config.vocab), np.float32)
+        self._team.run(lambda rank: self._lanes[rank].logits(self.weights, hidden, logits))
+        return logits
 
-    def _embed(self, tokens: Sequence[int]) -> Array:
-        x = self._x[: len(tokens)]
-        x[...] = self.weights.embedding[np.asarray(tokens)]  # [T] -> [T, D]
-        return x
-
-    def _run_piece(
-        self, lane: Lane, x: Array, cache: Cache, start: int, before: Semaphore | None, after: Semaphore
-    ) -> None:
-        """One piece [T, D] of a chunk, its first token at position `start`; `before` and `after` are its neighbours."""
-        end = start + len(x)
-        grouped = (len(x), self.config.kv_heads, self.config.group, self.config.head_dim)
+    def _chunk(self, rank: int, cache: Cache, start: int) -> Attend:
+        """Attention of a thread's heads in a chunk of one sequence whose first token is at position `start`."""
+        lane = self._lanes[rank]
+        mine = lane.key_heads
 
         def attend(layer: int, q: Array, k: Array, v: Array, out: Array) -> None:
-            keys, values = cache.keys[layer], cache.values[layer]  # [K, capacity, h]
-            keys[:, start:end] = k.swapaxes(0, 1)  # [T, K, h] -> [K, T, h]
-            values[:, start:end] = v.swapaxes(0, 1)
-            if before is not None:
-                before.acquire()
-            after.release()
-            lane.prefill_attention(q.reshape(grouped), keys, values, start, out.reshape(grouped))
+            keys, values = cache.keys[layer, mine], cache.values[layer, mine]  # [k, capacity, h]
+            keys[:, start : start + len(k)] = k.swapaxes(0, 1)  # [T, k, h] -> [k, T, h]
+            values[:, start : start + len(v)] = v.swapaxes(0, 1)
+            lane.prefill_attention(q, keys, values, start, out)
 
-        try:
-            lane.run(self.weights, x, self._rotations[start:end], attend)
-        finally:
-            after.release(self.config.layers)  # when this piece failed, the next must not wait for ever
+        return attend
 
+    def _tokens(self, rank: int, caches: Sequence[Cache], positions: Sequence[int]) -> Attend:
+        """Attention of a thread's heads for one token of each of several sequences."""
+        mine = self._lanes[rank].key_heads
 
-def _piece(rows: int, lanes: int) -> int:
-    """Rows per piece when `rows` are split over at most `lanes` threads."""
-    return max(-(-rows // lanes), MIN_PIECE)
+        def attend(layer: int, q: Array, k: Array, v: Array, out: Array) -> None:
+            for row, (cache, at) in enumerate(zip(caches, positions, strict=True)):
+                keys, values = cache.keys[layer, mine], cache.values[layer, mine]  # [k, capacity, h]
+                keys[:, at] = k[row]  # [k, h]
+                values[:, at] = v[row]
+                out[row] = decode_attention(q[row], keys[:, : at + 1], values[:, : at + 1])
+
+        return attend

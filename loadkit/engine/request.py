@@ -38,6 +38,7 @@ class Asked:
     seed: int
     stream: bool
     include_usage: bool
+    cache_prompt: bool
 
     @property
     def chat(self) -> bool:
@@ -80,6 +81,7 @@ def parse(raw: Mapping[str, Any], *, chat: bool, model: str, vocab: int) -> Aske
         seed=_integer(raw, "seed", 0, low=-(2**63)) % 2**64,
         stream=_flag(raw, "stream"),
         include_usage=_flag(options, "include_usage"),
+        cache_prompt=_flag(raw, "cache_prompt"),
     )
 
 

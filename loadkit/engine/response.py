@@ -58,13 +58,13 @@ class Responses:
 
 
 def usage(generation: Generation) -> dict[str, Any]:
-    """Token counts; there is no prefix cache, so no prompt token is ever cached. A stop token is not counted."""
+    """Token counts; `cached_tokens` came from the prefix cache. A stop token is not counted."""
     prompt, completion = len(generation.prompt), generation.output_tokens
     return {
         "prompt_tokens": prompt,
         "completion_tokens": completion,
         "total_tokens": prompt + completion,
-        "prompt_tokens_details": {"cached_tokens": 0},
+        "prompt_tokens_details": {"cached_tokens": generation.cached_tokens},
     }
 
 

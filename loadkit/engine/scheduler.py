@@ -1,7 +1,8 @@
 """Who computes next: one thread, a bounded first-come queue, one prefill at a time, decode for all streams together.
 
-A round is at most one chunk of one prompt and one token for every stream that has its first token. While somebody
-decodes, prompts advance in small chunks, so that a long prompt slows the other streams and does not stop them.
+A round is one pass of the model: at most one chunk of one prompt, and one token for every stream that has its first
+one. While somebody decodes, the chunk is small enough that the pass takes little more than twice a decode step (see
+`pace.py`), so that a long prompt slows the other streams and does not stop them.
 """
 
 from __future__ import annotations
@@ -13,16 +14,19 @@ import time
 import traceback
 from collections import deque
 from collections.abc import Callable, Iterable
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
 
+from loadkit.engine.attention import Cache
 from loadkit.engine.errors import ApiError
 from loadkit.engine.generation import Finished, Generation
 from loadkit.engine.metrics import Metrics
 from loadkit.engine.model import CHUNK, Model
+from loadkit.engine.pace import Pace
+from loadkit.engine.prefix import PrefixCache
 
-SHARED_CHUNK = 64  # prompt tokens per round while others decode
 MAX_RETRY_AFTER_S = 60
 
 
@@ -36,6 +40,7 @@ class Scheduler:
         slots: int,
         queue: int,
         metrics: Metrics,
+        prefixes: PrefixCache,
         stops: Iterable[int] = (),
         suppressed: Iterable[int] = (),
         now: Callable[[], float] = time.perf_counter,
@@ -44,6 +49,8 @@ class Scheduler:
         self._slots = slots  # generations that hold a cache at the same time
         self._queue = queue  # generations that may wait for a slot
         self._metrics = metrics
+        self._prefixes = prefixes
+        self._pace = Pace(CHUNK)
         self._stops = frozenset(stops)
         self._stop_ids: NDArray[np.intp] = np.array(sorted(self._stops), np.intp)
         self._suppressed: NDArray[np.intp] = np.array(sorted(suppressed), np.intp)
@@ -56,13 +63,13 @@ class Scheduler:
         self._service_s = 1.0  # running mean of how long a generation holds its slot
 
     def submit(self, generation: Generation) -> None:
-        """Queue a generation; ApiError 429 with Retry-After when slots and queue are full."""
+        """Queue a generation; ApiError 503 with Retry-After when slots and queue are full."""
         with self._wake:
             if self.running + len(self._waiting) >= self._slots + self._queue:
                 self._metrics.rejected()
                 raise ApiError(
-                    429,
-                    "rate_limit_exceeded",
+                    503,
+                    "overloaded",
                     f"the engine is full: {self._slots} slots in use, {self._queue} requests waiting; try again later",
                     retry_after_s=self._retry_after_s(),
                 )
@@ -74,6 +81,13 @@ class Scheduler:
     def running(self) -> int:
         """Generations that hold a slot."""
         return len(self._decoding) + (self._prefilling is not None)
+
+    @property
+    def kv_tokens(self) -> int:
+        """Positions that hold keys and values of generations, the prefix cache left out."""
+        active = [*self._decoding, self._prefilling]
+        caches = [generation.cache for generation in active if generation is not None]
+        return sum(cache.length for cache in caches if cache is not None)
 
     @property
     def waiting(self) -> int:
@@ -96,13 +110,20 @@ class Scheduler:
             self._wake.notify()
 
     def step(self) -> None:
-        """One round: drop who has left, admit the next, one chunk of its prompt, one token for every stream."""
+        """One round: drop who has left, admit the next, one chunk of its prompt and one token for every stream."""
         self._drop_abandoned()
         self._admit()
-        if self._prefilling is not None:
-            self._guarded(self._prefill_chunk, [self._prefilling])
-        if self._decoding:
+        reading = self._prefilling
+        if reading is not None and reading.cache is None:
+            self._guarded(partial(self._open, reading), [reading])
+        if self._decoding and (self._prefilling is None or self._pace.blind):
             self._guarded(self._decode_all, self._decoding)
+        elif self._prefilling is None:
+            return
+        elif self._decoding:
+            self._guarded(partial(self._decode_and_read, self._prefilling), [self._prefilling, *self._decoding])
+        else:
+            self._guarded(partial(self._read, self._prefilling), [self._prefilling])
 
     def _guarded(self, work: Callable[[], None], generations: list[Generation]) -> None:
         """Run a piece of work; when it fails its generations end with an error and the engine goes on."""
@@ -129,29 +150,54 @@ class Scheduler:
                 self._prefilling = self._waiting.popleft()
                 self._prefilling.started_s = self._now()
 
-    def _prefill_chunk(self) -> None:
-        generation = self._prefilling
-        assert generation is not None
-        if generation.cache is None:
-            generation.cache = self._model.new_cache(len(generation.prompt) + generation.sampling.max_tokens)
-        done = generation.cache.length
-        size = SHARED_CHUNK if self._decoding else CHUNK
-        hidden = self._model.extend(generation.prompt[done : done + size], generation.cache)
-        if generation.cache.length < len(generation.prompt):
+    def _open(self, generation: Generation) -> None:
+        """Give it a cache with room for the whole answer; its beginning comes from the prefix cache where wished."""
+        cache = self._model.new_cache(len(generation.prompt) + generation.sampling.max_tokens)
+        if generation.reuse:
+            generation.cached_tokens = self._prefixes.fill(generation.prompt, cache)
+            self._metrics.looked_up(len(generation.prompt))
+        generation.cache = cache
+
+    def _read(self, generation: Generation) -> None:
+        """A chunk of a prompt that has the model for itself."""
+        cache = _cache(generation)
+        self._advance(generation, self._model.extend(generation.prompt[cache.length : cache.length + CHUNK], cache))
+
+    def _decode_and_read(self, generation: Generation) -> None:
+        """A token for every stream and a chunk of a prompt, in one pass."""
+        streams, cache = list(self._decoding), _cache(generation)
+        size = min(self._pace.size, CHUNK - len(streams))
+        chunk = generation.prompt[cache.length : cache.length + size]
+        last = [stream.last_token for stream in streams]
+        began = self._now()
+        logits, hidden = self._model.mixed(last, [_cache(stream) for stream in streams], chunk, cache)
+        self._pace.read(len(chunk), self._now() - began)
+        for stream, row in zip(streams, logits, strict=True):
+            self._take(stream, row)
+        self._advance(generation, hidden)
+
+    def _advance(self, generation: Generation, hidden: NDArray[np.float32]) -> None:
+        """A chunk of its prompt has been read; with the last one comes the first token."""
+        cache = _cache(generation)
+        if cache.length < len(generation.prompt):
             return
         logits = self._model.logits(hidden[-1:])[0]
+        if generation.reuse:
+            self._prefixes.keep(generation.prompt, cache)
         with self._wake:  # `submit` counts both
             self._prefilling = None
             self._decoding.append(generation)
-        self._metrics.prefilled(len(generation.prompt))
+        self._metrics.prefilled(len(generation.prompt), generation.cached_tokens)
         self._take(generation, logits)
 
     def _decode_all(self) -> None:
         streams = list(self._decoding)
-        caches = [generation.cache for generation in streams if generation.cache is not None]
-        logits = self._model.decode([generation.last_token for generation in streams], caches)  # [streams, V]
-        for generation, row in zip(streams, logits, strict=True):
-            self._take(generation, row)
+        last = [stream.last_token for stream in streams]
+        began = self._now()
+        logits = self._model.decode(last, [_cache(stream) for stream in streams])  # [streams, V]
+        self._pace.decoded(self._now() - began)
+        for stream, row in zip(streams, logits, strict=True):
+            self._take(stream, row)
 
     def _take(self, generation: Generation, logits: NDArray[np.float32]) -> None:
         """Choose a generation's next token, hand it out, and end the generation when it is the last."""
@@ -162,6 +208,8 @@ class Scheduler:
         now = self._now()
         if generation.first_token_s is None:
             generation.first_token_s = now
+        else:
+            self._metrics.gap(now - (generation.last_token_s or now))
         generation.last_token_s = now
         generation.last_token = token
         generation.output_tokens += 1
@@ -170,7 +218,7 @@ class Scheduler:
         last = generation.output_tokens >= generation.sampling.max_tokens
         if last:
             self._release(generation)
-        generation.events.put(token)
+        generation.emit(token)
         if last:
             self._finish(generation, Finished("length"))
 
@@ -187,9 +235,14 @@ class Scheduler:
         if generation.started_s is not None:
             self._service_s += 0.2 * (end - generation.started_s - self._service_s)
         self._metrics.finished(generation, finished.reason, end)
-        generation.events.put(finished)
+        generation.emit(finished)
 
     def _retry_after_s(self) -> int:
         """Whole seconds until a slot is likely to be free for one more."""
         expected = self._service_s * (len(self._waiting) + 1) / self._slots
         return min(max(math.ceil(expected), 1), MAX_RETRY_AFTER_S)
+
+
+def _cache(generation: Generation) -> Cache:
+    assert generation.cache is not None  # it has one from its first chunk to its end
+    return generation.cache

@@ -1,224 +1,212 @@
-"""The HTTP side: an OpenAI-compatible server on the standard library, one thread per connection.
+"""The OpenAI-compatible server: paths, and answers that are written as their tokens come.
 
-HTTP/1.1 with keep-alive; streams are chunked server-sent events, one write per token, without Nagle's delay.
+One thread runs an event loop and all connections; the scheduler's thread hands it each token. Large bodies are read and
+tokenised in threads of their own, so that they delay no stream.
 """
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
-import select
-import socket
-import sys
-import threading
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
-from urllib.parse import urlsplit
 
 from loadkit.engine.errors import ApiError
 from loadkit.engine.generation import Finished, Generation
-from loadkit.engine.request import Asked, parse_json
+from loadkit.engine.http import Connection, Hall, Head
+from loadkit.engine.request import parse_json
 from loadkit.engine.response import DONE, Responses, dump, event
-from loadkit.engine.service import Service
+from loadkit.engine.service import Prepared, Service
+from loadkit.engine.tokenizer import Detokenizer
 
-MAX_BODY = 32 * 2**20  # bytes; a million tokens of text are about 5 MB
-MAX_CONNECTIONS = 512
-IDLE_S = 60  # a connection that neither sends nor takes bytes for so long is closed
-DRAIN = 2**20  # bytes of a refused body that are read, so that the client sees the answer and not a reset
-BUSY = b"HTTP/1.1 503 Service Unavailable\r\nConnection: close\r\nContent-Length: 0\r\n\r\n"
+SMALL_BODY = 16 * 1024  # bytes that are parsed and tokenised at once, in a few milliseconds
+SWEEP_S = 1.0
 GET_PATHS = ("/health", "/metrics", "/v1/models")
 POST_PATHS = ("/v1/chat/completions", "/v1/completions", "/tokenize")
+JSON = "application/json"
+STOPPING = ApiError(503, "overloaded", "the engine is stopping", retry_after_s=1)
 
 
-class EngineServer(ThreadingHTTPServer):
-    """Listens and gives each connection a thread, up to MAX_CONNECTIONS."""
+class EngineServer:
+    """Every connection and every answer under way. All methods belong to the event loop's thread."""
 
-    daemon_threads = True
-    request_queue_size = 128
-
-    def __init__(self, address: tuple[str, int], service: Service) -> None:
+    def __init__(self, service: Service, *, connections: int) -> None:
         self.service = service
-        self._free = threading.BoundedSemaphore(MAX_CONNECTIONS)
-        super().__init__(address, Handler)
+        self.hall = Hall(connections)
+        self._readers = ThreadPoolExecutor(2, "reader")
+        self._answers: set[Answer] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._stopping = False
 
-    def process_request(self, request: Any, client_address: Any) -> None:
-        if not self._free.acquire(blocking=False):
-            request.setblocking(False)
-            with contextlib.suppress(OSError):  # it left by itself
-                request.send(BUSY)
-            self.shutdown_request(request)
+    def connection(self) -> Connection:
+        """The protocol factory for `loop.create_server`."""
+        return Connection(self.hall, self.service.max_body, self._handle)
+
+    async def sweep(self) -> None:
+        """Close silent connections, for ever."""
+        while True:
+            await asyncio.sleep(SWEEP_S)
+            self.hall.sweep()
+
+    async def stop(self, grace_s: float) -> None:
+        """Refuse new requests, give answers under way `grace_s` seconds, and end those that are left with an error."""
+        self._stopping = True
+        loop = asyncio.get_running_loop()
+        end = loop.time() + grace_s
+        while self._answers and loop.time() < end:
+            await asyncio.sleep(0.01)
+        for answer in list(self._answers):
+            answer.fail(STOPPING)
+        for connection in list(self.hall.open):
+            connection.transport.close()
+        await asyncio.sleep(0.05)  # what was written goes out
+
+    def _handle(self, connection: Connection, head: Head, body: bytes) -> None:
+        if len(body) <= SMALL_BODY:
+            self._answer(connection, head, self._read(head, body))
             return
-        super().process_request(request, client_address)
+        task = asyncio.get_running_loop().create_task(self._handle_large(connection, head, body))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
 
-    def process_request_thread(self, request: Any, client_address: Any) -> None:
+    async def _handle_large(self, connection: Connection, head: Head, body: bytes) -> None:
+        loop = asyncio.get_running_loop()
+        self._answer(connection, head, await loop.run_in_executor(self._readers, self._read, head, body))
+
+    def _read(self, head: Head, body: bytes) -> Prepared | dict[str, Any] | ApiError:
+        """What is asked: a checked request with its prompt in tokens, the answer of /tokenize, or why not."""
         try:
-            super().process_request_thread(request, client_address)
-        finally:
-            self._free.release()
-
-    def handle_error(self, request: Any, client_address: Any) -> None:
-        """A client that vanishes is no error of the server."""
-        if not isinstance(sys.exception(), OSError):
-            super().handle_error(request, client_address)
-
-
-class Handler(BaseHTTPRequestHandler):
-    """One connection."""
-
-    server: EngineServer
-    protocol_version = "HTTP/1.1"
-    server_version = "loadkit-engine"
-    sys_version = ""
-    timeout = IDLE_S
-    disable_nagle_algorithm = True
-
-    def do_GET(self) -> None:
-        self._route(GET_PATHS, POST_PATHS)
-
-    def do_POST(self) -> None:
-        self._route(POST_PATHS, GET_PATHS)
-
-    def log_message(self, format: str, *args: Any) -> None:
-        """Requests are not logged: the log is for what went wrong."""
-
-    def _route(self, served: tuple[str, ...], others: tuple[str, ...]) -> None:
-        try:
-            # The body is read even where it means nothing: what stays in the pipe would be taken for a request.
-            body = self._body()
-            path = _path(self.path)
-            if path in others:
-                raise ApiError(405, "method_not_allowed", f"{path} does not take {self.command}")
-            if path not in served:
-                raise ApiError(404, "not_found", f"no such path: {path[:200]}")
-            self._answer(path, body)
+            if head.path in (GET_PATHS if head.method == "POST" else POST_PATHS):
+                raise ApiError(405, "method_not_allowed", f"{head.path} does not take {head.method[:20]}")
+            if head.path not in (*GET_PATHS, *POST_PATHS):
+                raise ApiError(404, "not_found", f"no such path: {head.path[:200]}")
+            if head.method not in ("GET", "POST"):
+                raise ApiError(405, "method_not_allowed", "only GET and POST are spoken here")
+            if head.path in GET_PATHS:
+                return {}
+            raw = parse_json(body)
+            if head.path == "/tokenize":
+                return self.service.tokenize(raw)
+            return self.service.prepare(raw, chat=head.path == "/v1/chat/completions")
         except ApiError as error:
-            self._refuse(error)
+            return error
+        except Exception as error:  # noqa: BLE001 (one request's surprise must not end the others' streams)
+            return ApiError(500, "internal_error", f"{type(error).__name__} while the request was read")
 
-    def _answer(self, path: str, body: bytes) -> None:
-        service = self.server.service
-        if path == "/health":
-            self._json(200, {"status": "ok"})
-        elif path == "/metrics":
-            self._send(200, "text/plain; version=0.0.4; charset=utf-8", service.metrics_text().encode())
-        elif path == "/v1/models":
-            self._json(200, service.models())
-        elif path == "/tokenize":
-            self._json(200, service.tokenize(parse_json(body)))
+    def _answer(self, connection: Connection, head: Head, read: Prepared | dict[str, Any] | ApiError) -> None:
+        service = self.service
+        if isinstance(read, ApiError):
+            connection.refuse(read)
+        elif isinstance(read, Prepared):
+            self._generate(connection, head, read)
+        elif head.path == "/health":
+            connection.respond(200, JSON, dump({"status": "ok"}))
+        elif head.path == "/metrics":
+            connection.respond(200, "text/plain; version=0.0.4; charset=utf-8", service.metrics_text().encode())
         else:
-            self._generate(parse_json(body), chat=path == "/v1/chat/completions")
+            connection.respond(200, JSON, dump(service.models() if head.path == "/v1/models" else read))
 
-    def _generate(self, raw: dict[str, Any], *, chat: bool) -> None:
-        service = self.server.service
-        asked = service.ask(raw, chat=chat)
-        connection = self.connection
-        left = threading.Event()  # set when writing fails; reading cannot tell in time
-        generation = service.start(asked, lambda: not left.is_set() and connected(connection))
-        responses = Responses(service.loaded.name, chat=chat)
+    def _generate(self, connection: Connection, head: Head, prepared: Prepared) -> None:
+        if self._stopping:
+            connection.keep_alive = False
+            connection.refuse(STOPPING)
+            return
+        answer = Answer(self.service, connection, prepared, chunked=head.chunked, done=self._answers.discard)
+        if not connection.lost:
+            self._answers.add(answer)
+            answer.start()
+
+
+class Answer:
+    """One answer on its connection, from the first byte of its head to the last token."""
+
+    def __init__(
+        self,
+        service: Service,
+        connection: Connection,
+        prepared: Prepared,
+        *,
+        chunked: bool,
+        done: Callable[[Answer], None],
+    ) -> None:
+        self._service = service
+        self._connection = connection
+        self._prepared = prepared
+        self._asked = prepared.asked
+        self._chunked = chunked
+        self._done = done
+        self._responses = Responses(service.loaded.name, chat=prepared.asked.chat)
+        self._detokenizer = Detokenizer(service.loaded.tokenizer)
+        self._texts: list[str] = []
+        self._loop = asyncio.get_running_loop()
+        self._generation: Generation | None = None
+
+    def start(self) -> None:
+        """Queue the generation; a stream's head goes out at once, before its turn comes."""
+        connection = self._connection
         try:
-            if asked.stream:
-                self._stream(asked, generation, responses)
-            else:
-                self._whole(generation, responses)
-        except OSError:
-            left.set()
-            self.close_connection = True
+            self._generation = self._service.start(self._prepared, lambda: not connection.lost, self._hand_over)
+        except ApiError as error:
+            self._done(self)
+            connection.refuse(error)
+            return
+        connection.on_lost = lambda: self._done(self)
+        if self._asked.stream:
+            extra = "Cache-Control: no-cache\r\n" + ("Transfer-Encoding: chunked\r\n" if self._chunked else "")
+            first = self._framed(self._responses.role()) if self._asked.chat else b""
+            connection.begin(200, "text/event-stream; charset=utf-8", extra, first)
 
-    def _whole(self, generation: Generation, responses: Responses) -> None:
-        texts: list[str] = []
-        for item in self.server.service.texts(generation):
-            if not isinstance(item, Finished):
-                texts.append(item)
-            elif item.reason == "error":
-                self._refuse(ApiError(500, "engine_error", item.error))
-            else:
-                self._json(200, responses.whole("".join(texts), item.reason, generation))
+    def _hand_over(self, item: int | Finished) -> None:
+        """Called by the scheduler's thread with each token and the end."""
+        with contextlib.suppress(RuntimeError):  # the loop has ended before the engine did
+            self._loop.call_soon_threadsafe(self.receive, item)
 
-    def _stream(self, asked: Asked, generation: Generation, responses: Responses) -> None:
-        self.send_response(200)
-        self.send_header("Content-Type", "text/event-stream; charset=utf-8")
-        self.send_header("Cache-Control", "no-cache")
-        chunked = self.request_version != "HTTP/1.0"
-        if chunked:
-            self.send_header("Transfer-Encoding", "chunked")
+    def receive(self, item: int | Finished) -> None:
+        """Write what a token adds to the text, or the end."""
+        if self._generation is None or self._connection.lost:
+            return
+        if not isinstance(item, Finished):
+            if text := self._detokenizer.feed(item):
+                self._text(text)
+        elif item.reason == "error":
+            self.fail(ApiError(500, "engine_error", item.error))
         else:
-            self.close_connection = True
-        self.end_headers()
+            if text := self._detokenizer.flush():
+                self._text(text)
+            self._end(item.reason, self._generation)
 
-        def write(data: bytes, *, last: bool = False) -> None:
-            end = b"0\r\n\r\n" if last else b""
-            self.wfile.write(b"%x\r\n%b\r\n%b" % (len(data), data, end) if chunked else data)
+    def _text(self, text: str) -> None:
+        if self._asked.stream:
+            self._connection.write(self._framed(self._responses.text(text)))
+        else:
+            self._texts.append(text)
 
-        if asked.chat:
-            write(responses.role())
-        for item in self.server.service.texts(generation):
-            if not isinstance(item, Finished):
-                write(responses.text(item))
-            elif item.reason == "error":
-                write(event(ApiError(500, "engine_error", item.error).body()) + DONE, last=True)
-            else:
-                write(responses.end(item.reason, generation, include_usage=asked.include_usage))
-                write(DONE, last=True)
+    def _end(self, reason: str, generation: Generation) -> None:
+        """The answer is complete."""
+        self._close()
+        connection, responses = self._connection, self._responses
+        if not self._asked.stream:
+            connection.respond(200, JSON, dump(responses.whole("".join(self._texts), reason, generation)))
+            return
+        end = responses.end(reason, generation, include_usage=self._asked.include_usage)
+        self._last(self._framed(end) + self._framed(DONE))
 
-    def _body(self) -> bytes:
-        """The request body; ApiError when its length is unknown or above MAX_BODY."""
-        length = self.headers.get("Content-Length")
-        if self.headers.get("Transfer-Encoding") or (length is None and self.command == "POST"):
-            self.close_connection = True
-            raise ApiError(411, "length_required", "the request needs a Content-Length and no Transfer-Encoding")
-        if length is None:
-            return b""
-        if not (length.isascii() and length.isdigit()):
-            self.close_connection = True
-            raise ApiError(400, "invalid_length", "Content-Length must be a number")
-        if len(length) > 15 or int(length) > MAX_BODY:
-            self.close_connection = True
-            raise ApiError(413, "payload_too_large", f"the body is above {MAX_BODY} bytes")
-        body = self.rfile.read(int(length))
-        if len(body) < int(length):
-            self.close_connection = True
-            raise ApiError(400, "incomplete_body", "the body is shorter than its Content-Length")
-        return body
+    def fail(self, error: ApiError) -> None:
+        """End with an error: as the answer, or inside a stream, whose status has been sent."""
+        self._close()
+        if not self._asked.stream:
+            self._connection.refuse(error)
+        else:
+            self._last(self._framed(event(error.body()) + DONE))
 
-    def _refuse(self, error: ApiError) -> None:
-        headers = {} if error.retry_after_s is None else {"Retry-After": str(error.retry_after_s)}
-        self._json(error.status, error.body(), headers)
-        if error.status == 413:
-            self._drain()
+    def _close(self) -> None:
+        self._generation = None  # what still comes from the engine is not taken
+        self._done(self)
 
-    def _drain(self) -> None:
-        """Read some of a body nobody wants: closing a socket with unread bytes would reset it under the answer."""
-        self.connection.shutdown(socket.SHUT_WR)
-        self.connection.settimeout(1)
-        left = DRAIN
-        while left > 0 and (data := self.rfile.read1(65536)):
-            left -= len(data)
+    def _last(self, data: bytes) -> None:
+        self._connection.write(data + (b"0\r\n\r\n" if self._chunked else b""))
+        self._connection.end()
 
-    def _json(self, status: int, body: dict[str, Any], headers: dict[str, str] | None = None) -> None:
-        self._send(status, "application/json", dump(body), headers)
-
-    def _send(self, status: int, content_type: str, body: bytes, headers: dict[str, str] | None = None) -> None:
-        self.send_response(status)
-        self.send_header("Content-Type", content_type)
-        self.send_header("Content-Length", str(len(body)))
-        for name, value in (headers or {}).items():
-            self.send_header(name, value)
-        if self.close_connection:
-            self.send_header("Connection", "close")
-        self.end_headers()
-        self.wfile.write(body)
-
-
-def _path(target: str) -> str:
-    try:
-        return urlsplit(target).path.rstrip("/")
-    except ValueError:
-        raise ApiError(400, "invalid_request", "the request target is no URL") from None
-
-
-def connected(connection: socket.socket) -> bool:
-    """False when the peer has closed its side. Never waits, takes nothing from the connection."""
-    try:
-        poller = select.poll()
-        poller.register(connection, select.POLLIN)
-        return not poller.poll(0) or connection.recv(1, socket.MSG_PEEK) != b""
-    except (OSError, ValueError):
-        return False
+    def _framed(self, data: bytes) -> bytes:
+        return b"%x\r\n%b\r\n" % (len(data), data) if self._chunked else data

@@ -3,38 +3,70 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from loadkit.engine import request
-from loadkit.engine.errors import ApiError
+from loadkit.engine.errors import ApiError, EngineError
 from loadkit.engine.generation import Finished, Generation, Sampling
 from loadkit.engine.load import Loaded
 from loadkit.engine.metrics import Metrics
-from loadkit.engine.model import Model
+from loadkit.engine.model import CHUNK, Model
+from loadkit.engine.prefix import PrefixCache
 from loadkit.engine.request import Asked
 from loadkit.engine.scheduler import Scheduler
-from loadkit.engine.tokenizer import Detokenizer
 
+BODY_BYTES_PER_TOKEN = 64  # bytes of JSON for a token of the window; text takes 3 to 12
+MIN_BODY = 2**20  # bytes that any body may have
 COMPLETION_TOKENS = 16  # OpenAI's default of max_tokens for /v1/completions; a chat may use the rest of the window
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """A checked request with its prompt in tokens, within the window."""
+
+    asked: Asked
+    prompt: list[int]
+    sampling: Sampling
+    tokenize_s: float  # seconds that the template and the tokenizer took
 
 
 class Service:
     """A loaded model with its scheduler; the caller gives the scheduler a thread."""
 
-    def __init__(self, loaded: Loaded, *, context: int | None, threads: int, slots: int, queue: int) -> None:
+    def __init__(
+        self,
+        loaded: Loaded,
+        *,
+        context: int | None,
+        threads: int,
+        slots: int,
+        queue: int,
+        prefix_cache_bytes: int,
+        prefill_mode: str = "batched",
+    ) -> None:
         self.loaded = loaded
-        self.model = Model(loaded.config, loaded.weights, context=context, threads=threads)
+        self.model = Model(loaded.config, loaded.weights, context=context, threads=threads, prefill_mode=prefill_mode)
+        if slots > CHUNK // 2:
+            raise EngineError(f"--slots may be at most {CHUNK // 2}, it is {slots}")
+        self.slots = slots
         self.metrics = Metrics()
         self.scheduler = Scheduler(
             self.model,
             slots=slots,
             queue=queue,
             metrics=self.metrics,
+            prefixes=PrefixCache(loaded.config, prefix_cache_bytes),
             stops=loaded.stops,
             suppressed=loaded.suppressed,
         )
         self._started = int(time.time())
+
+    @property
+    def max_body(self) -> int:
+        """Bytes of a request body that are still read: far more than a prompt that fits the window has."""
+        return max(MIN_BODY, BODY_BYTES_PER_TOKEN * self.model.context)
 
     @property
     def bos_tokens(self) -> int:
@@ -73,15 +105,19 @@ class Service:
 
     def metrics_text(self) -> str:
         """The body of /metrics."""
-        return self.metrics.render(running=self.scheduler.running, waiting=self.scheduler.waiting)
+        scheduler = self.scheduler
+        used = scheduler.kv_tokens / (self.slots * self.model.context)
+        return self.metrics.render(running=scheduler.running, waiting=scheduler.waiting, kv_usage=used)
 
-    def ask(self, raw: Mapping[str, Any], *, chat: bool) -> Asked:
-        """Check a request body."""
-        return request.parse(raw, chat=chat, model=self.loaded.name, vocab=self.loaded.config.vocab)
+    def prepare(self, raw: Mapping[str, Any], *, chat: bool) -> Prepared:
+        """Check a request body and tokenise its prompt; ApiError 400 when it is wrong or above the window.
 
-    def start(self, asked: Asked, alive: Callable[[], bool]) -> Generation:
-        """Tokenise and queue; ApiError 400 above the window, 429 when the queue is full."""
+        May take long for a long prompt; any thread may do it.
+        """
+        asked = request.parse(raw, chat=chat, model=self.loaded.name, vocab=self.loaded.config.vocab)
+        began = time.perf_counter()
         prompt = self._prompt(asked)
+        tokenize_s = time.perf_counter() - began
         if not prompt:
             raise ApiError(400, "invalid_value", "the prompt has no tokens", param="prompt")
         sampling = Sampling(
@@ -91,19 +127,22 @@ class Service:
             temperature=asked.temperature,
             seed=asked.seed,
         )
-        generation = Generation(prompt, sampling, alive)
+        return Prepared(asked, prompt, sampling, tokenize_s)
+
+    def start(
+        self, prepared: Prepared, alive: Callable[[], bool], emit: Callable[[int | Finished], None]
+    ) -> Generation:
+        """Queue a generation; ApiError 503 when the queue is full."""
+        generation = Generation(
+            prepared.prompt,
+            prepared.sampling,
+            alive,
+            emit,
+            tokenize_s=prepared.tokenize_s,
+            reuse=prepared.asked.cache_prompt,
+        )
         self.scheduler.submit(generation)
         return generation
-
-    def texts(self, generation: Generation) -> Iterator[str | Finished]:
-        """The answer as it comes: one text per token that completes a character, then how it ended."""
-        detokenizer = Detokenizer(self.loaded.tokenizer)
-        while not isinstance(event := generation.events.get(), Finished):
-            if text := detokenizer.feed(event):
-                yield text
-        if text := detokenizer.flush():
-            yield text
-        yield event
 
     def _prompt(self, asked: Asked) -> list[int]:
         if asked.messages is not None:

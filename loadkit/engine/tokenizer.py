@@ -15,6 +15,7 @@ from typing import Any, Protocol
 import tokenizers
 
 from loadkit.engine.errors import EngineError
+from loadkit.engine.untrusted import read_text, shown
 
 
 class Tokenizer(Protocol):
@@ -69,6 +70,7 @@ class BpeTokenizer:
         self._special_ids = set(self.specials.values())
         self._added = {index: token.content.encode() for index, token in added.items() if not token.special}
         self._byte_level = _decodes_byte_level(inner)
+        self.highest = max(inner.get_vocab(with_added_tokens=True).values(), default=-1)  # largest id
 
     def encode(self, text: str) -> list[int]:
         # A lone surrogate can come out of JSON; the Rust side takes only well-formed text.
@@ -106,10 +108,11 @@ def from_folder(folder: Path, settings: dict[str, Any]) -> BpeTokenizer:
     path = folder / "tokenizer.json"
     if not path.exists():
         raise EngineError(f"{folder}: no tokenizer.json")
+    text = read_text(path)
     try:
-        inner = tokenizers.Tokenizer.from_file(str(path))
+        inner = tokenizers.Tokenizer.from_str(text)
     except Exception as error:  # noqa: BLE001 (the library raises the plain Exception class)
-        raise EngineError(f"{path}: not a tokenizer the `tokenizers` library reads: {error}") from None
+        raise EngineError(f"{path}: not a tokenizer the `tokenizers` library reads: {shown(error)}") from None
     bos = inner.token_to_id(special_text(settings.get("bos_token")) or "")
     adds = settings.get("add_bos_token")
     if not isinstance(adds, bool):  # then the post-processor tells

@@ -2,12 +2,13 @@
 
 Shapes: D hidden, H query heads, K key heads, h head dimension, F feed-forward, V vocabulary.
 
-A decode step costs the reading of every weight once, so the layout is what BLAS reads fastest for one row: wide
-products (fused query-key-value, gate-up, head) as [in, out], narrow ones (back to D) as [out, in], used transposed.
+A decode step costs the reading of every weight once, so every matrix is [out, in], which is read fastest, see
+`products.py`. Rows of the fused query-key-value matrix stand by key head: its G query heads, its key, its value; so a
+thread that has some key heads reads one run of rows.
 
-Four things are folded in at load, so that no step pays for them: norm gains (into the rows of the next matrix),
+Four things are folded in at load, so that no step pays for them: norm gains (into the inputs of the next matrix),
 1/sqrt(h) (into the queries), the minus sign that silu needs (into gate and up), and the RoPE layout (a head's
-dimensions stand as rotated pairs, see `model.py`).
+dimensions stand as rotated pairs, see `lane.py`).
 """
 
 from __future__ import annotations
@@ -29,19 +30,20 @@ EMBEDDING, FINAL_NORM, HEAD = "model.embed_tokens.weight", "model.norm.weight", 
 
 @dataclass(frozen=True, slots=True)
 class Layer:
-    qkv: Array  # [D, (H + 2 K) h]
-    qkv_bias: Array | None  # [(H + 2 K) h]
+    qkv: Array  # [K (G + 2) h, D]
+    qkv_bias: Array | None  # [K (G + 2) h]
     out: Array  # [D, H h]
-    gate_up: Array  # [D, 2 F]
+    gate_up: Array  # [2 F, D]
     down: Array  # [D, F]
+    qk_gain: Array | None = None  # [K, G + 1, h], gains of the queries' and keys' norms; the queries' carry 1/sqrt(h)
 
 
 @dataclass(frozen=True, slots=True)
 class Weights:
-    embedding: Array  # [V, D], a transposed view of the head when tied
+    embedding: Array  # [V, D]
     layers: tuple[Layer, ...]
     final_norm: Array  # [D]
-    head: Array  # [D, V]
+    head: Array  # [V, D], the embedding itself when tied
 
 
 def pack(config: ModelConfig, tensor: Tensor, *, rope_pairs: bool) -> Weights:
@@ -49,14 +51,13 @@ def pack(config: ModelConfig, tensor: Tensor, *, rope_pairs: bool) -> Weights:
 
     `rope_pairs`: the query and key rows already stand as rotated pairs (llama in GGUF files); otherwise a head's first
     half rotates with its second half (Hugging Face, qwen2 in GGUF files) and the rows are interleaved here.
-    Raises EngineError for a missing tensor or one of the wrong shape.
+    Raises EngineError for a missing tensor, one of the wrong shape or one with values that are not finite.
     """
     source = _Source(tensor)
     embedding = source(EMBEDDING, config.vocab, config.hidden)
+    head = embedding if config.tied else source(HEAD, config.vocab, config.hidden)
     layers = tuple(_layer(config, source, f"model.layers.{i}.", rope_pairs) for i in range(config.layers))
-    final_norm = source(FINAL_NORM, config.hidden)
-    head = np.ascontiguousarray((embedding if config.tied else source(HEAD, config.vocab, config.hidden)).T)
-    return Weights(head.T if config.tied else embedding, layers, final_norm, head)
+    return Weights(embedding, layers, source(FINAL_NORM, config.hidden), head)
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +68,10 @@ class _Source:
         values = self.tensor(name)
         if values.shape != shape:
             raise EngineError(f"weights: {name} has shape {list(values.shape)}, the config asks for {list(shape)}")
+        with np.errstate(invalid="ignore", over="ignore"):
+            whole = np.isfinite(values.sum())  # one NaN or infinity makes the sum one
+        if not whole:
+            raise EngineError(f"weights: {name} has values that are not finite numbers")
         return values
 
 
@@ -80,33 +85,42 @@ def _layer(config: ModelConfig, source: _Source, prefix: str, rope_pairs: bool) 
 
     attn_gain = source(prefix + "input_layernorm.weight", D)
     attn = prefix + "self_attn."
-    qkv = np.empty((D, config.qkv_width), np.float32)
-    _lay(qkv[:, :q_width], rows(source(attn + "q_proj.weight", q_width, D)), attn_gain * scale)
-    _lay(qkv[:, q_width : q_width + kv_width], rows(source(attn + "k_proj.weight", kv_width, D)), attn_gain)
-    _lay(qkv[:, q_width + kv_width :], source(attn + "v_proj.weight", kv_width, D), attn_gain)
+    # Before any memory is taken for their product: the shapes are checked against the file here.
+    q, k = rows(source(attn + "q_proj.weight", q_width, D)), rows(source(attn + "k_proj.weight", kv_width, D))
+    v = source(attn + "v_proj.weight", kv_width, D)
+    # A norm would undo a factor before it, so then 1/sqrt(h) goes into the norm's gain.
+    q_scale = np.float32(1) if config.qk_norm else scale
+    qkv = np.empty((config.kv_heads, config.group + 2, config.head_dim, D), np.float32)
+    grouped = (config.kv_heads, config.group, config.head_dim)
+    np.multiply(q.reshape(*grouped, D), attn_gain * q_scale, out=qkv[:, : config.group])
+    np.multiply(k.reshape(-1, config.head_dim, D), attn_gain, out=qkv[:, config.group])
+    np.multiply(v.reshape(-1, config.head_dim, D), attn_gain, out=qkv[:, config.group + 1])
     bias = None
     if config.qkv_bias:
-        q_bias = rows(source(attn + "q_proj.bias", q_width)) * scale
-        k_bias = rows(source(attn + "k_proj.bias", kv_width))
-        bias = np.concatenate([q_bias, k_bias, source(attn + "v_proj.bias", kv_width)])
+        q_bias = rows(source(attn + "q_proj.bias", q_width)).reshape(grouped) * q_scale
+        k_bias = rows(source(attn + "k_proj.bias", kv_width)).reshape(-1, 1, config.head_dim)
+        v_bias = source(attn + "v_proj.bias", kv_width).reshape(-1, 1, config.head_dim)
+        bias = np.concatenate([q_bias, k_bias, v_bias], axis=1).reshape(-1)
+    qk_gain = None
+    if config.qk_norm:
+        q_gain = rows(source(attn + "q_norm.weight", config.head_dim)) * scale
+        k_gain = rows(source(attn + "k_norm.weight", config.head_dim))
+        qk_gain = np.tile(np.stack([q_gain] * config.group + [k_gain]), (config.kv_heads, 1, 1))
 
     ffn_gain = source(prefix + "post_attention_layernorm.weight", D)
     mlp = prefix + "mlp."
-    gate_up = np.empty((D, 2 * F), np.float32)
-    _lay(gate_up[:, :F], source(mlp + "gate_proj.weight", F, D), -ffn_gain)
-    _lay(gate_up[:, F:], source(mlp + "up_proj.weight", F, D), -ffn_gain)
+    gate, up = source(mlp + "gate_proj.weight", F, D), source(mlp + "up_proj.weight", F, D)
+    gate_up = np.empty((2 * F, D), np.float32)
+    np.multiply(gate, -ffn_gain, out=gate_up[:F])
+    np.multiply(up, -ffn_gain, out=gate_up[F:])
     return Layer(
-        qkv=qkv,
+        qkv=qkv.reshape(-1, D),
         qkv_bias=bias,
         out=source(attn + "o_proj.weight", D, q_width),
         gate_up=gate_up,
         down=source(mlp + "down_proj.weight", D, F),
+        qk_gain=qk_gain,
     )
-
-
-def _lay(target: Array, matrix: Array, gain: Array) -> None:
-    """Write [out, in] `matrix` as [in, out] into `target`, each input scaled by `gain` [in]."""
-    np.multiply(matrix.T, gain[:, None], out=target)
 
 
 def interleave(values: Array, head_dim: int) -> Array:

@@ -17,7 +17,7 @@ where nobody scraped. A scrape interval of 5 s or less suits; `loadkit backfill 
   seconds and counts as a scraper.
 - Every series also carries `{RUN}`, the id of the run.
 - `tier` is the planned prompt length in tokens, `concurrency` the planned streams, or the rate of an open
-  loop, such as `2.5rps`.
+  loop, such as `2.5rps`; as the second of `--stages` `8#2`.
 - Label values come from closed sets or the plan and are at zero from the start. What is in no set counts as `other`;
   the first {MAX_CELLS} cells have series of their own, further ones share one: {MAX_SERIES:,} series are the most.
 - Into histograms go successful requests of phase `measure` only; warm-up and drain are counted, by `phase`.
@@ -27,6 +27,13 @@ where nobody scraped. A scrape interval of 5 s or less suits; `loadkit backfill 
   the report and leave those out.
 - A target that serves `/metrics` itself (vLLM, SGLang, llama.cpp, TGI, the embedded engine) is sampled every 5 s and at
   the end: `loadkit_server_*` here, rows of kind `server` in telemetry.jsonl. It is asked without the key.
+- A record has `server_queue_ms`, `server_prefill_ms` and `server_decode_ms` where the answer itself tells them
+  (`timings` of llama.cpp and of the embedded engine, usage of Groq, Cerebras and Ollama). Else they come from the
+  histograms of the target's `/metrics` (vLLM; SGLang and TGI count the queue alone), and only where a window held
+  exactly one request: at concurrency 1 the page is read once more after an answer, before the next request, as long
+  as at most 2 % of the time goes into that, and the server must have counted exactly the one that ended. Everywhere
+  else they stay null, and what the server says is the means above. Where records have them the report splits TTFT into
+  queue, prefill and the rest, which is network, HTTP and tokenising.
 - Totals of a run are `last_over_time(NAME[1d])`: `increase()` extrapolates, and an instant query after the run finds
   nothing, because its series ended with it.
 - With the Prometheus Operator set `honorLabels: true`: its own `endpoint` label would take the place of ours.

@@ -97,9 +97,11 @@ def code_of(status: int | None) -> str:
 
 
 def load_of(cell: Mapping[str, Any]) -> str:
-    """The label `concurrency` of a record or cell: its streams, or the rate of an open loop, '2.5rps'."""
-    rate = cell.get("rate")
-    return str(cell["concurrency"]) if rate is None else f"{rate:.6g}rps"
+    """The label `concurrency` of a record or cell: its streams, or the rate of an open loop, '2.5rps', with '#2' at the
+    end as second stage."""
+    rate, stage = cell.get("rate"), cell.get("stage")
+    load = str(cell["concurrency"]) if rate is None else f"{rate:.6g}rps"
+    return load if stage is None else f"{load}#{stage}"
 
 
 def place_of(cell_id: str) -> tuple[str, str]:

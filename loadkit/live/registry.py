@@ -117,6 +117,10 @@ class Registry:
     def health(self, row: Mapping[str, Any]) -> None:
         """A row of telemetry, of any kind; one of another kind than telemetry, server and board says nothing here."""
         self._workers.take(row)
+        for cell, (offered, dropped) in (row.get("arrivals") or {}).items():
+            place = self._place(self.about.endpoint, *labels.place_of(str(cell)))
+            self._add("loadkit_arrivals_total", place, offered)
+            self._add("loadkit_dropped_arrivals_total", place, dropped)
 
     def worker_lost(self, worker: str) -> None:
         """A worker is gone, and its gauges with it; what it has counted stays."""
@@ -192,6 +196,8 @@ class Registry:
                     self._add("loadkit_requests_total", (*place, phase, outcome.value, code), 0)
             for direction in labels.DIRECTIONS:
                 self._add("loadkit_tokens_total", (*place, phase, direction), 0)
+        for name in ("loadkit_arrivals_total", "loadkit_dropped_arrivals_total"):
+            self._add(name, place, 0)
         for code in labels.CODES:
             self._add("loadkit_attempts_total", (*place[:2], code), 0)
         for code in labels.RETRIED_CODES:

@@ -43,6 +43,7 @@ ENGINES: dict[str, Names] = {
         {
             "queue_ms": ("vllm:request_queue_time_seconds",),
             "prefill_ms": ("vllm:request_prefill_time_seconds",),
+            "decode_ms": ("vllm:request_decode_time_seconds",),
             "ttft_ms": ("vllm:time_to_first_token_seconds",),
         },
         ("vllm:prefix_cache_hits_total", "vllm:prefix_cache_queries_total"),
@@ -71,12 +72,15 @@ ENGINES: dict[str, Names] = {
         {
             "running": ("loadkit_engine_num_requests_running",),
             "waiting": ("loadkit_engine_num_requests_waiting",),
+            "kv_usage": ("loadkit_engine_kv_cache_usage_perc",),
         },
         {
             "queue_ms": ("loadkit_engine_request_queue_time_seconds",),
             "prefill_ms": ("loadkit_engine_request_prefill_time_seconds",),
+            "decode_ms": ("loadkit_engine_request_decode_time_seconds",),
             "ttft_ms": ("loadkit_engine_time_to_first_token_seconds",),
         },
+        ("loadkit_engine_prefix_cache_hits_total", "loadkit_engine_prefix_cache_queries_total"),
     ),
 }
 LARGEST = ("kv_usage", "prefix_hit")  # of several replicas the fullest counts; everything else adds up

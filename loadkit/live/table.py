@@ -165,6 +165,22 @@ METRICS: tuple[Metric, ...] = (
         "prompt_tokens, cached_tokens, output_tokens; every record that knows them",
     ),
     Metric(
+        "loadkit_arrivals_total",
+        "counter",
+        "requests",
+        PLACE,
+        "Requests of an open loop that came due by its schedule; 0 in a closed one.",
+        TELEMETRY,
+    ),
+    Metric(
+        "loadkit_dropped_arrivals_total",
+        "counter",
+        "requests",
+        PLACE,
+        "Of these the ones that found no free stream (--max-in-flight), and were not sent.",
+        TELEMETRY,
+    ),
+    Metric(
         "loadkit_slo_total",
         "counter",
         "requests",
@@ -193,7 +209,8 @@ METRICS: tuple[Metric, ...] = (
         "gauge",
         "seconds",
         (*PLACE, "metric", "q"),
-        "Exact nearest-rank quantiles of a cell; ITL is left out where reads or events held several tokens.",
+        "Exact nearest-rank quantiles of a cell; ITL is left out where reads or events held several tokens. Beyond 4 "
+        "million values of a cell (32 MB) they come with the summary only.",
         STAGE,
     ),
     Metric(
@@ -295,6 +312,9 @@ METRICS: tuple[Metric, ...] = (
     Metric("loadkit_board_temperature_celsius", "gauge", "celsius", ("sensor",), "Temperature on the board.", BOARD),
     Metric("loadkit_board_power_watts", "gauge", "watts", ("sensor",), "Power the board takes.", BOARD),
     Metric("loadkit_board_memory_bytes_per_second", "gauge", "bytes per second", ("sensor",), "Memory traffic.", BOARD),
+    Metric("loadkit_board_cooling_state", "gauge", "", ("sensor",), "State of a cooling device; 0 is off.", BOARD),
+    Metric("loadkit_board_load_ratio", "gauge", "", ("sensor",), "Share of a unit of the board that is busy.", BOARD),
+    Metric("loadkit_board_memory_bytes", "gauge", "bytes", ("sensor",), "Memory and swap of the board.", BOARD),
     Metric("loadkit_server_running_requests", "gauge", "requests", (), "Requests the server works on.", SERVER),
     Metric("loadkit_server_waiting_requests", "gauge", "requests", (), "Requests that wait in the server.", SERVER),
     Metric("loadkit_server_kv_usage_ratio", "gauge", "", (), "Share of the KV cache in use.", SERVER),

@@ -31,6 +31,9 @@ BOARD_KEYS = (
     ("loadkit_board_temperature_celsius", "temperature_c"),
     ("loadkit_board_power_watts", "power_w"),
     ("loadkit_board_memory_bytes_per_second", "memory_bytes_per_s"),
+    ("loadkit_board_cooling_state", "cooling"),
+    ("loadkit_board_load_ratio", "load"),
+    ("loadkit_board_memory_bytes", "memory"),
 )
 
 

@@ -29,12 +29,12 @@ def nearest_rank(values: Iterable[float | None], q: float) -> float | None:
     q is in (0, 1]. None and NaN are not measurements and are left out. Values need not be sorted.
     """
     ordered = _measured(values)
-    return ordered[_rank(len(ordered), q) - 1] if ordered else None
+    return ordered[rank(len(ordered), q) - 1] if ordered else None
 
 
 def of_sorted(ordered: Sequence[float], q: float) -> float | None:
     """The nearest rank of values that are sorted and all measured, without a look at every one of them."""
-    return ordered[_rank(len(ordered), q) - 1] if ordered else None
+    return ordered[rank(len(ordered), q) - 1] if ordered else None
 
 
 def nearest_rank_with_failures(values: Iterable[float | None], failures: int, q: float) -> float | None:
@@ -47,7 +47,7 @@ def summary(values: Iterable[float | None]) -> Summary | None:
     ordered = _measured(values)
     if not ordered:
         return None
-    p50, p90, p95, p99 = (ordered[_rank(len(ordered), q) - 1] for q in LEVELS.values())
+    p50, p90, p95, p99 = (ordered[rank(len(ordered), q) - 1] for q in LEVELS.values())
     return {
         "mean": math.fsum(ordered) / len(ordered),
         "p50": p50,
@@ -69,8 +69,9 @@ def _measured(values: Iterable[float | None]) -> list[float]:
     return sorted(value for value in values if value is not None and not math.isnan(value))
 
 
-def _rank(n: int, q: float) -> int:
-    """ceil(q * n), at least 1. Rounded first, or 0.07 * 100 = 7.000000000000001 would give 8."""
+def rank(n: int, q: float) -> int:
+    """The place, from 1, of the nearest rank among n values in order: ceil(q * n), at least 1. Rounded first, or
+    0.07 * 100 = 7.000000000000001 would give 8."""
     if not 0.0 < q <= 1.0:
         raise ValueError(f"a quantile lies in (0, 1], not {q}")
     return max(1, math.ceil(round(q * n, 9)))

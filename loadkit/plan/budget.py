@@ -22,6 +22,8 @@ UNREAD = frozenset(
     }
 )
 
+MOST_REQUESTS = 2**40
+
 
 class Spent(NamedTuple):
     """Prompt tokens and output tokens."""
@@ -71,8 +73,9 @@ class Budget:
             "cost": (f"{self.cost_of(spent):,.4f} {self.currency} are spent", f"{self.cost or 0:g} {self.currency}"),
             "seconds": (f"{seconds:,.0f} s have passed", f"{self.seconds or 0:g} s"),
         }[name]
-        more = "" if name == "seconds" else ", and what is in flight or next might pass it"
-        return f"the budget of {limit} is used up: {used}{more}"
+        if name == "seconds":
+            return f"the budget of {limit} is used up: {used}"
+        return f"the budget of {limit} has no room left: {used}, and what is in flight or next might pass it"
 
 
 def budget_of(plan: Plan, endpoint: Endpoint) -> Budget:
@@ -117,6 +120,21 @@ class Ledger:
         """The limit that a request of up to `most` might pass, those in flight included, or None."""
         ahead = self._ahead.plus(most)
         return self.budget.passed_by(self.spent.plus(Spent(math.ceil(ahead.input * self._longer), ahead.output)))
+
+    def requests(self, most: Spent) -> int | None:
+        """How many requests of up to `most` there is room for beside those in flight; None where nothing is limited."""
+        if self.budget.tokens is None and self.budget.cost is None:
+            return None
+        low, high = 0, 1  # room for the one and not for the other
+        while self.refuse(Spent(most.input * high, most.output * high)) is None and high < MOST_REQUESTS:
+            low, high = high, 2 * high
+        while high - low > 1:
+            middle = (low + high) // 2
+            if self.refuse(Spent(most.input * middle, most.output * middle)) is None:
+                low = middle
+            else:
+                high = middle
+        return low
 
     def start(self, request_id: str, most: Spent) -> None:
         """A request starts."""

@@ -85,6 +85,7 @@ class Endpoint:
     extra_body: dict[str, Any] = field(default_factory=dict)
     max_tokens_field: str = "max_tokens"
     note: str = ""
+    word_usage: bool = False  # the server's usage was found to count words: it is not taken for tokens
 
     def __post_init__(self) -> None:
         if not self.auth:

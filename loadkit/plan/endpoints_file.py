@@ -169,7 +169,7 @@ _READERS: dict[str, Callable[[Any], Any]] = {
     "headers": _headers,
     "extra_body": _object,
 }
-_READ = {f.name: _READERS.get(f.name, _text) for f in fields(Endpoint) if f.name != "name"}
+_READ = {f.name: _READERS.get(f.name, _text) for f in fields(Endpoint) if f.name not in ("name", "word_usage")}
 
 # Prefix of the variables, protocol, and the key variables with their auth mode.
 _FAMILIES: tuple[tuple[str, str, dict[str, str]], ...] = (

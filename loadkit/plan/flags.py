@@ -4,6 +4,8 @@ Values stay text in the parser, so that a bad one is our one-line error on every
 send them to its workers. Every dest begins with `loadkit_`, which no option of Locust's does.
 """
 
+from argparse import SUPPRESS
+from collections.abc import Collection
 from typing import Any, Protocol
 
 from loadkit.plan.endpoint import PROTOCOL_NAMES
@@ -22,7 +24,12 @@ class Parser(Protocol):
 _VALUES: tuple[tuple[tuple[str, ...], str, str], ...] = (
     (("--url",), "URL", "base URL of a server, such as http://127.0.0.1:8000"),
     (("--target",), "KIND", f"what to load: {', '.join(TARGETS)}; without a URL or an endpoint: engine"),
-    (("--board",), "NAME", "edge board to load"),
+    (("--board",), "NAME", "edge board that the URL's server runs on, such as rk3588; `loadkit board --help` has more"),
+    (("--board-host",), "HOST", "where the board's clocks and temperatures are read: local, or a host for ssh"),
+    (("--sysfs-root",), "DIR", "folder the board's sys and proc are in; default /"),
+    (("--quant",), "NAME", "how the weights are stored, a must for boards: w8a8, w4a16_g128, q4_k_m …"),
+    (("--bandwidth",), "SIZE", "memory bandwidth of the board, such as 25.8GB, or `measure`; default: theoretical"),
+    (("--card",), "CARD", "model card for bytes per token: a name, a config.json, a model folder or a GGUF file"),
     (("--endpoint",), "NAME", "endpoint of endpoints.toml"),
     (("--endpoints",), "FILE", "endpoints file; default ./endpoints.toml, then ~/.config/loadkit/endpoints.toml"),
     (("--model",), "NAME", "model to ask for; default: the endpoint's, or the only one the server lists"),
@@ -44,6 +51,7 @@ _VALUES: tuple[tuple[tuple[str, ...], str, str], ...] = (
     (("--arrivals",), "KIND", "how they arrive: poisson or constant; default poisson"),
     (("--max-in-flight",), "N", "most streams of an open loop; arrivals beyond are dropped and counted; default 128"),
     (("--duration",), "TIME", "measure each cell for so long, such as 20m, instead of --rounds"),
+    (("--stages",), "LIST", "load in stages TIME:STREAMS or TIME:RATErps; 60s:1,9s:8,60s:1 is a spike, 60s:1-8 a ramp"),
     (("--think",), "TIME", "pause between two requests of a stream, such as 500ms, or drawn from 0.2s..1s; default 0"),
     (("--budget-tokens",), "N", "stop before prompt and output tokens of the run exceed N"),
     (("--budget-cost",), "X", "stop before its cost by the endpoint's prices exceeds X"),
@@ -59,6 +67,8 @@ _VALUES: tuple[tuple[tuple[str, ...], str, str], ...] = (
     (("--metrics-port",), "PORT", "of the live metrics, or ADDRESS:PORT; default 127.0.0.1:9646, then the next free"),
 )
 _SWITCHES: tuple[tuple[str, str], ...] = (
+    ("--token-ids", "send prompts as token ids (needs --tokenizer and --protocol openai-completions)"),
+    ("--perf", "count what the board's cores and memory controller do meanwhile, with its `perf stat`"),
     ("--ignore-eos", "generate max-tokens tokens where the server can be told to"),
     ("--rate-search", "add rates until the highest one that holds (objectives of --slo too) is known to 5 %%"),
     ("--full-grid", "measure every cell, also beyond the knee over concurrency and above a rate limit"),
@@ -73,17 +83,30 @@ _SWITCHES: tuple[tuple[str, str], ...] = (
 )
 
 
-def add_options(parser: Parser, *, positional_url: bool = False) -> None:
-    """Add the options of a run. `positional_url` takes the URL as a bare argument too; Locust has no room for one."""
+# What bears on the one exchange that `loadkit check` and `loadkit curl` are about.
+EXCHANGE = (
+    *("url", "endpoint", "endpoints", "model", "protocol", "tokenizer", "extra-body", "header"),
+    *("connect-timeout", "no-proxy"),
+)
+
+
+def add_options(parser: Parser, *, positional_url: bool = False, shown: Collection[str] | None = None) -> None:
+    """Add the options of a run. `positional_url` takes the URL as a bare argument too; Locust has no room for one.
+
+    shown: the names of those that the help lists; the others are taken all the same, so that a line for `run` serves.
+    """
+
+    def told(flag: str, text: str) -> str:
+        return text if shown is None or flag.lstrip("-") in shown else SUPPRESS
+
     if positional_url:
         parser.add_argument("loadkit_url_argument", metavar="URL", nargs="?", help="base URL of a server")
     for flags, metavar, text in _VALUES:
-        parser.add_argument(*flags, dest=_dest(flags[0]), metavar=metavar, help=text)
-    parser.add_argument(
-        "--header", dest=_dest("--header"), metavar="K=V", action="append", help="further request header; repeatable"
-    )
+        parser.add_argument(*flags, dest=_dest(flags[0]), metavar=metavar, help=told(flags[0], text))
+    header = told("--header", "further request header; repeatable")
+    parser.add_argument("--header", dest=_dest("--header"), metavar="K=V", action="append", help=header)
     for flag, text in _SWITCHES:
-        parser.add_argument(flag, dest=_dest(flag), action="store_true", help=text)
+        parser.add_argument(flag, dest=_dest(flag), action="store_true", help=told(flag, text))
 
 
 def option_names() -> tuple[str, ...]:

@@ -32,6 +32,7 @@ class Seen:
     load: Load = field(default_factory=Load)
     counts: Mapping[str, int] | None = None
     visit: int | None = None
+    unusable: str | None = None  # why the load generator, and not the server, may be what was measured
 
 
 class Tally:
@@ -47,7 +48,7 @@ class Tally:
         if record["phase"] != Phase.MEASURE or not record["tier_tokens"] or not record["concurrency"]:
             return
         place = record["tier_tokens"], record["concurrency"], record["target_tokens"] or 0, record.get("rate")
-        seen = self.of(Cell(*place))
+        seen = self.of(Cell(*place, stage=record.get("stage")))
         if seen.cell.rate is not None and seen.visit != record.get("visit"):
             # A rate is visited once; a repeat stands in the place of what was not valid.
             seen = self.cells[seen.cell.id] = Seen(seen.cell, visit=record.get("visit"))

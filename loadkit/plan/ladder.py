@@ -30,6 +30,8 @@ class Cell:
     concurrency: int
     target_tokens: int = 0  # 0 = the tier itself
     rate: float | None = None
+    stage: int | None = None  # its place, from 1, in a list of stages; a load that comes twice is two cells
+    seconds: float | None = None  # how long a stage is measured
 
     def __post_init__(self) -> None:
         if not self.target_tokens:
@@ -37,8 +39,9 @@ class Cell:
 
     @property
     def id(self) -> str:
-        """'4096x2', or '4096@2.5rps' in an open loop: what records and folders call the cell."""
-        return f"{self.tier_tokens}" + (f"x{self.concurrency}" if self.rate is None else f"@{self.rate:.6g}rps")
+        """'4096x2', '4096@2.5rps' in an open loop, '4096x2#3' as the third stage: what records and folders call it."""
+        load = f"x{self.concurrency}" if self.rate is None else f"@{self.rate:.6g}rps"
+        return f"{self.tier_tokens}{load}" + ("" if self.stage is None else f"#{self.stage:g}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +117,7 @@ class Plan:
     filler: str = "en"
     shared_prefix: float = 0.0  # fraction of every prompt that is the same, to measure prefix caches
     tokenizer: str | None = None  # file or folder; None = the server's own count, else an estimate
+    token_ids: bool = False  # prompts are sent as ids of that tokenizer
     prompts: str | None = None  # file of public prompts; None = prompts made from the filler
     refine: int = 0  # the most tiers that may be added at concurrency 1 to narrow the knee
     full_grid: bool = False  # no cell is left out because it lies beyond a knee or a rate limit
@@ -128,7 +132,16 @@ class Plan:
     @property
     def soak(self) -> bool:
         """Whether streams go on until a time is over; `rounds` is then the least and not what is measured."""
-        return self.duration_s is not None and not self.open_loop
+        return not self.open_loop and (self.duration_s is not None or self.staged)
+
+    @property
+    def staged(self) -> bool:
+        """Whether the load goes by a list of stages; every cell is then one of them."""
+        return any(cell.stage is not None for cell in self.cells)
+
+    def seconds_of(self, cell: Cell) -> float | None:
+        """How long a cell is measured where that is a time, else None."""
+        return self.duration_s if cell.seconds is None else cell.seconds
 
     @property
     def open_loop(self) -> bool:
@@ -138,7 +151,10 @@ class Plan:
     def visits(self) -> tuple[Visit, ...]:
         """Concurrency 1 once per round, tiers shuffled inside the round by the seed, so that a drift of the server
         does not fall on one tier; then each higher concurrency once, ascending, all rounds together; then every rate
-        of an open loop once, ascending."""
+        of an open loop once, ascending. Stages come in their own order, and only the first of them warms up: in the
+        others one request of each stream but one fills it up (`plan.stages`)."""
+        if self.staged:
+            return tuple(Visit(i, cell, 0, first=i == 0) for i, cell in enumerate(self.cells))
         single = [cell for cell in self.cells if cell.concurrency == 1 and cell.rate is None]
         order: list[tuple[Cell, int]] = []
         for number in range(1, self.rounds + 1):
@@ -159,12 +175,16 @@ class Plan:
         return self.warmup_requests(visit.cell) if visit.first else 0
 
     def warmup_requests(self, cell: Cell) -> int:
-        """Warm-up requests of a cell on its first visit."""
+        """Warm-up requests of a cell on its first visit; of a list of stages only the first has any."""
+        if cell.stage is not None and cell != self.cells[0]:
+            return 0
         return max(self.warmup, cell.concurrency) if cell.rate is None else self.warmup
 
     def measured_of(self, cell: Cell) -> int:
         """Measured requests of a cell; of an open loop, as many as are expected to arrive."""
-        return self.rounds * cell.concurrency if cell.rate is None else round(cell.rate * (self.duration_s or 0))
+        if cell.rate is None:
+            return self.rounds * cell.concurrency
+        return round(cell.rate * (self.seconds_of(cell) or 0))
 
     def warmup_tokens(self, cell: Cell) -> int:
         """Prompt tokens of a warm-up request of the cell."""
@@ -198,7 +218,7 @@ class Plan:
         for visit in self.visits():
             streams = visit.cell.concurrency
             measured = streams * estimate.ttft_s(visit.cell.target_tokens) + decode + sum(self.think_s) / 2
-            total += self.duration_s or len(self.rounds_of(visit)) * measured
+            total += self.seconds_of(visit.cell) or len(self.rounds_of(visit)) * measured
             warm = self.warmup_of(visit)
             total += warm * estimate.ttft_s(self.warmup_tokens(visit.cell)) + -(-warm // streams) * decode
         return total

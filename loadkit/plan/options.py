@@ -10,6 +10,7 @@ from pathlib import Path
 from loadkit.measure import slo
 from loadkit.plan import endpoints_file, ladder, resume
 from loadkit.plan.again import agreed
+from loadkit.plan.edge import Edge, edge_again, edge_of
 from loadkit.plan.endpoint import PROTOCOL_NAMES, Endpoint, Timeouts
 from loadkit.plan.errors import ConfigError
 from loadkit.plan.flags import TARGETS, add_options
@@ -20,6 +21,7 @@ from loadkit.plan.prompting import prompting
 from loadkit.plan.rates import open_loop, rates_of, slots_of
 from loadkit.plan.resume import Resumed
 from loadkit.plan.serving import metrics_at
+from loadkit.plan.staged import staged
 from loadkit.plan.tiers import K, parse_tiers
 
 __all__ = ["RunRequest", "add_options", "resolve"]
@@ -31,12 +33,11 @@ LEAST_REFINED = 4
 
 @dataclass(frozen=True, slots=True)
 class RunRequest:
-    """What was asked for. `endpoint` is None where the target brings its own (engine, sim, a board without a URL);
-    its headers, extra body and timeouts are the ones in effect, the same as the plan's."""
+    """What was asked for. `endpoint` is None where the target brings its own (engine, sim, a board without a URL)."""
 
     plan: Plan
     target: str
-    endpoint: Endpoint | None
+    endpoint: Endpoint | None  # its headers, extra body and timeouts are the ones in effect, the same as the plan's
     board: str | None
     model: str | None  # as given; the endpoint has it too
     protocol: str | None  # as given
@@ -48,7 +49,9 @@ class RunRequest:
     warnings: tuple[str, ...]
     metrics: tuple[str, int] | None = None  # (address, port) of the live metrics; None = not served
     quiet: bool = False
+    edge: Edge | None = None  # of a board: how it is reached, and how the model is stored
     resumed: Resumed | None = None  # the run to go on with, whose plan and endpoint these are
+    engine: tuple[str, ...] = ()  # further arguments of the embedded engine, see cli/engine_ladder.py
 
 
 def resolve(
@@ -85,6 +88,7 @@ def resolve(
         warnings=warnings,
         metrics=metrics_at(options),
         quiet=options.flag("quiet"),
+        edge=edge_of(options, target),
     )
 
 
@@ -107,6 +111,7 @@ def _go_on(options: Given, run: Resumed, environ: Mapping[str, str]) -> RunReque
         warnings=_key_warnings(None if own else run.endpoint, environ, options.flag("dry-run")),
         metrics=metrics_at(options),
         quiet=options.flag("quiet"),
+        edge=edge_again(target),
         resumed=run,
     )
 
@@ -201,7 +206,7 @@ def _plan(options: Given, target: str, endpoint: Endpoint | None, new_seed: Call
     warmup = options.number("warmup", int, 1, 1000)
     seed = options.number("seed", int, 0, 2**63 - 1)
     remote = target == "endpoint" and endpoint is not None and not endpoint.loopback
-    return Plan(
+    plan = Plan(
         name=name,
         cells=ladder.fit_cells(pairs, window, max_tokens, rates or (None,)),
         seed=new_seed() if seed is None else seed,
@@ -222,6 +227,7 @@ def _plan(options: Given, target: str, endpoint: Endpoint | None, new_seed: Call
         full_grid=options.flag("full-grid"),
         **pace | (open_loop(options, rates, pace["duration_s"]) if rates else {}),
     )
+    return replace(plan, **staged(options, ladder.RATE_TIERS.get(target, (K,))[0], window, max_tokens))
 
 
 def _refine(options: Given, pairs: list[tuple[int, int]]) -> int:

@@ -23,7 +23,10 @@ def prompting(options: Given, cwd: Path) -> dict[str, Any]:
             )
         if filler is not None or shared is not None:
             raise ConfigError("--prompts are sent as they are: leave --filler and --shared-prefix out")
-    return {"filler": filler or "en", "shared_prefix": shared or 0.0, "tokenizer": tokenizer, "prompts": prompts}
+    if (ids := options.flag("token-ids")) and tokenizer is None:
+        raise ConfigError("--token-ids needs --tokenizer FILE, the model's own tokenizer.json")
+    made = {"filler": filler or "en", "shared_prefix": shared or 0.0, "tokenizer": tokenizer, "prompts": prompts}
+    return {**made, "token_ids": ids}
 
 
 def _existing(options: Given, name: str, cwd: Path) -> str | None:

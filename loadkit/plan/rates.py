@@ -25,6 +25,8 @@ NOT_IN_OPEN_LOOP = {
 def rates_of(options: Given) -> tuple[float, ...]:
     """The rates (requests/s) to measure, ascending; none for a closed loop. ConfigError where options do not agree."""
     text = options.text("rate")
+    if options.text("stages") is not None:
+        return ()
     if text is None and not options.flag("rate-search"):
         for name in ("arrivals", "max-in-flight"):
             if options.text(name) is not None:
@@ -51,11 +53,17 @@ def slots_of(options: Given) -> int:
     return options.number("max-in-flight", int, 1, 10_000) or MAX_IN_FLIGHT
 
 
-def open_loop(options: Given, rates: tuple[float, ...], duration_s: float | None) -> dict[str, Any]:
-    """The fields of the plan that only an open loop has, `duration_s` as it was given."""
+def kind_of(options: Given) -> str:
+    """How the requests of an open loop arrive."""
     kind = options.text("arrivals") or "poisson"
     if kind not in KINDS:
         raise ConfigError(f"--arrivals {kind[:40]!r}: must be one of {', '.join(KINDS)}")
+    return kind
+
+
+def open_loop(options: Given, rates: tuple[float, ...], duration_s: float | None) -> dict[str, Any]:
+    """The fields of the plan that only an open loop has, `duration_s` as it was given."""
+    kind = kind_of(options)
     seconds = DURATION_S if duration_s is None else duration_s
     if rates[0] * seconds < LEAST_ARRIVALS:
         raise ConfigError(

@@ -159,7 +159,7 @@ def _why_again(plan: Plan, visit: Visit, row: Mapping[str, Any], measured: int) 
         return "the run was cut in the middle of it"
     if state == "stopped":
         return "the run was stopped in the middle of it"
-    by_time = plan.duration_s is not None
+    by_time = plan.seconds_of(visit.cell) is not None
     wanted = row.get("measured", 0 if by_time else len(plan.rounds_of(visit)) * visit.cell.concurrency)
     if state == "done" and measured < wanted:
         return f"{measured} of its {wanted} measured requests are in the records"

@@ -20,7 +20,8 @@ def must_ask(plan: Plan) -> str | None:
     """The question a plan of more than 1M tokens has to be asked, None below; `--yes` answers it."""
     planned = plan.tokens().total + plan.refine_tokens()
     if plan.soak and plan.budget_tokens is None:
-        return "with --duration a plan takes as many tokens as come in that time: add --yes, or --budget-tokens N"
+        given = "--stages" if plan.staged else "--duration"
+        return f"with {given} a plan takes as many tokens as come in that time: add --yes, or --budget-tokens N"
     if min(planned, plan.budget_tokens or planned) <= ASK_ABOVE_TOKENS:
         return None
     refined = ", those of --refine included" if plan.refine_tokens() else ""
@@ -92,7 +93,13 @@ def _changes(plan: Plan) -> list[str]:
             f"up to {plan.refine} tiers between {tier_name(min(tiers))} and {tier_name(max(tiers))} may be added to "
             f"narrow the knee (--refine), at most {plan.refine_tokens():,} tokens"
         )
-    if plan.soak:
+    if plan.staged:
+        total = sum(plan.seconds_of(cell) or 0 for cell in plan.cells)
+        lines.append(
+            f"{len(plan.cells)} stages take {duration(total)} one after the other: requests and tokens are the least, "
+            "and between two stages what is in flight ends"
+        )
+    elif plan.soak:
         lines.append(f"each cell is measured for {duration(plan.duration_s or 0)}: requests and tokens are the least")
     if any(plan.think_s):
         low, high = plan.think_s
@@ -102,7 +109,7 @@ def _changes(plan: Plan) -> list[str]:
     if plan.rate_search:
         lines.append("rates may be added, each as long and as many requests as it takes (--rate-search)")
     levels = {cell.concurrency for cell in plan.cells}
-    if max(levels) > 1 and not plan.open_loop:
+    if max(levels) > 1 and not plan.open_loop and not plan.staged:
         lines.append(
             f"where more than {LIMITED_SHARE:.0%} of a cell's requests are answered 429 it ends, "
             "and half its concurrency may be added"

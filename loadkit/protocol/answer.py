@@ -29,6 +29,7 @@ class ServerTimes:
     queue: float | None = None
     prefill: float | None = None
     decode: float | None = None
+    tokenize: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +82,7 @@ class Answer:
     server_queue_ms: float | None = None
     server_prefill_ms: float | None = None
     server_decode_ms: float | None = None
+    server_tokenize_ms: float | None = None
     response_id: str | None = None
     model: str | None = None
     fingerprint: str | None = None

@@ -16,6 +16,7 @@ _TRUNCATED_SHARE = 0.9  # a server that read less of the prompt than this cut it
 _HEAD_TOKENS = 16  # prompts differ within their first 16 tokens; what is cached up to there is not their text
 _END_TOKEN_REASONS = frozenset({"stop", "end_turn", "stop_sequence", "eos_token", "tool_calls", "tool_use"})
 _LENGTH_REASONS = frozenset({"length", "max_tokens"})
+_LETTERS = 32  # events of one character each in a row are no tokens of any vocabulary
 # Counts beyond these are no counts: tokens to a byte sent (of at least so many, for hidden system prompts), and to a
 # token asked for or seen (of at least so many, for hidden reasoning).
 _TOO_MANY = 64
@@ -32,17 +33,22 @@ def fill(
     headers: Headers,
     end: Ending,
     ignore_eos: bool = False,
+    believe_usage: bool = True,
     now: float | None = None,
 ) -> Failure | None:
     """Write outcome, marks (ms after `t0_ns`), tokens, rates and flags; return the failure, None for a success.
 
     `sent_ms`, `scheduled_ms`, `max_tokens`, `target_tokens`, `bos_tokens` and `overhead_tokens` are used where the
     caller has set them. With `input_bytes` and `max_tokens`, usage that cannot be true is not believed.
+    `believe_usage` False: the server's usage is known to count something else than tokens, and is left out.
     `ignore_eos` says that exactly `max_tokens` were asked for; `now` is needed for a Retry-After date.
     """
     parser.end(end.at_ns, end.how)
     failure = judge(parser, status, headers, end, now)
     answer = parser.answer
+    if not believe_usage:
+        answer.prompt_tokens = answer.cached_tokens = answer.completion_tokens = answer.reasoning_tokens = None
+        answer.event_usage.clear()
     _drop_impossible(record, answer)
     record.http_status = status
     record.outcome = (failure.outcome if failure else Outcome.OK).value
@@ -88,6 +94,8 @@ def _fill_said(record: Record, answer: Answer) -> None:
     record.server_queue_ms = answer.server_queue_ms
     record.server_prefill_ms = answer.server_prefill_ms
     record.server_decode_ms = answer.server_decode_ms
+    if record.tokenize_ms is None:
+        record.tokenize_ms = answer.server_tokenize_ms
     record.reads = answer.reads
     record.bytes_received = answer.bytes_received
 
@@ -128,7 +136,7 @@ def _fill_tokens(record: Record, answer: Answer) -> None:
     events = len(answer.event_times)
     if answer.completion_tokens or (answer.completion_tokens == 0 and events == 0):
         record.output_tokens, record.output_tokens_source = answer.completion_tokens, "usage"
-    elif events and not answer.not_streamed:
+    elif events and not answer.not_streamed and not _characters(answer):
         record.output_tokens, record.output_tokens_source = events, "events"
 
 
@@ -150,6 +158,7 @@ def _flags(record: Record, answer: Answer, ignore_eos: bool) -> list[str]:
         Flag.TOKENS_PER_EVENT_GT_1: _several_tokens(record, answer),
         Flag.HIDDEN_REASONING: _hidden_reasoning(answer),
         Flag.NOT_STREAMED: answer.not_streamed,
+        Flag.EVENTS_ARE_CHARACTERS: not answer.not_streamed and _characters(answer),
         Flag.BURSTY: record.itl_ms and timing.gaps_are_bursty(record.itl_ms, answer.event_read),
         Flag.NO_DONE: ok and not answer.saw_done and not answer.not_streamed,
         Flag.NO_FINISH_REASON: ok and answer.finish_reason is None,
@@ -176,6 +185,14 @@ def _several_tokens(record: Record, answer: Answer) -> bool:
         return max(record.event_tokens) > 1
     end_token = 1 if answer.finish_reason in _END_TOKEN_REASONS else 0
     return (answer.completion_tokens or 0) > len(answer.event_times) + end_token
+
+
+def _characters(answer: Answer) -> bool:
+    """Every event held one character and the server states no tokens: it streams letters, of which a token has
+    several. Rockchip's RKLLM demo server does."""
+    events = len(answer.event_times)
+    chars = answer.content_chars + answer.reasoning_chars
+    return not answer.completion_tokens and events >= _LETTERS and chars == events and not answer.tool_chars
 
 
 def _hidden_reasoning(answer: Answer) -> bool:

@@ -6,6 +6,10 @@ from loadkit.protocol.answer import Chunk, ServerTimes, Usage, count, mapping, m
 from loadkit.protocol.contract import PROMPT, Ask, Protocol
 
 _MS_PER_NS = 1e-6
+# rkllama writes this into an answer of HTTP 200 when its worker hangs, and no durations.
+_ABORTED = "Aborted inference by Timeout"
+_MADE_UP = 0.1  # of the total: what rkllama states as prompt time when it has none
+_ROUNDED_NS = 1000.0  # it subtracts seconds since 1970
 
 
 def fields(ask: Ask) -> dict[str, Any]:
@@ -23,6 +27,9 @@ def read(name: bytes | None, doc: Any) -> Chunk:
     message = mapping(doc.get("message"))
     content = text(message.get("content")) + text(doc.get("response"))
     done = doc.get("done") is True
+    if content.startswith(_ABORTED) or (done and doc.get("eval_duration", 0) is None):
+        said = content or "the server ended the answer without a duration: its worker stopped"
+        return Chunk(finish_reason="abort", finish_detail={"message": said}, done=done)
     return Chunk(
         content=content,
         reasoning=text(message.get("thinking")) or text(doc.get("thinking")),
@@ -49,9 +56,17 @@ def _usage(doc: dict[str, Any]) -> Usage | None:
 
 
 def _times(doc: dict[str, Any]) -> ServerTimes | None:
+    if _made_up(doc):
+        return None
     prefill = milliseconds(doc.get("prompt_eval_duration"), _MS_PER_NS)
     decode = milliseconds(doc.get("eval_duration"), _MS_PER_NS)
     return None if prefill is None and decode is None else ServerTimes(prefill=prefill, decode=decode)
+
+
+def _made_up(doc: dict[str, Any]) -> bool:
+    """Durations that are a fixed split of the total and no clock's."""
+    total, prefill = (milliseconds(doc.get(key)) for key in ("total_duration", "prompt_eval_duration"))
+    return bool(total) and prefill is not None and abs(prefill - _MADE_UP * (total or 0)) <= _ROUNDED_NS
 
 
 CHAT = Protocol(name="ollama", path="/api/chat", auth="bearer", framing="ndjson", fields=fields, read=read)

@@ -5,6 +5,7 @@ from typing import Any
 from loadkit.protocol.answer import Chunk, ServerTimes, Usage, count, mapping, milliseconds, text
 from loadkit.protocol.contract import PROMPT, Ask, Protocol
 
+_PERF = ("timings", "perf", "usage")  # where servers on RKLLM put the engine's statistics, if they state them
 _REASONING = ("reasoning_content", "reasoning", "thinking")  # some servers send two of them with the same text
 
 
@@ -113,7 +114,8 @@ def _stated(doc: dict[str, Any], choices: list[dict[str, Any]]) -> dict[str, Any
 
 def _usage(doc: dict[str, Any], stated: dict[str, Any]) -> Usage | None:
     timings = mapping(doc.get("timings"))  # llama.cpp
-    if not stated and not timings:
+    perf = _perf(doc)
+    if not stated and not timings and not perf:
         return None
     cached = (
         mapping(stated.get("prompt_tokens_details")).get("cached_tokens"),
@@ -127,11 +129,17 @@ def _usage(doc: dict[str, Any], stated: dict[str, Any]) -> Usage | None:
     cache_n, prompt_n = count(timings.get("cache_n")), count(timings.get("prompt_n"))
     prompt = None if prompt_n is None else prompt_n + (cache_n or 0)
     return Usage(
-        prompt=_first((stated.get("prompt_tokens"), prompt)),
-        completion=_first((stated.get("completion_tokens"), timings.get("predicted_n"))),
+        prompt=_first((stated.get("prompt_tokens"), prompt, perf.get("prefill_tokens"))),
+        completion=_first((stated.get("completion_tokens"), timings.get("predicted_n"), perf.get("generate_tokens"))),
         cached=_first(cached),
         reasoning=_first(reasoning),
     )
+
+
+def _perf(doc: dict[str, Any]) -> dict[str, Any]:
+    """RKLLMPerfStat as a server passes it on, under the names of the runtime's own structure; {} without it."""
+    places = (doc, *(mapping(doc.get(name)) for name in _PERF))
+    return next((place for place in places if "prefill_time_ms" in place), {})
 
 
 def _first(values: tuple[Any, ...]) -> int | None:
@@ -139,15 +147,25 @@ def _first(values: tuple[Any, ...]) -> int | None:
 
 
 def _times(doc: dict[str, Any], stated: dict[str, Any]) -> ServerTimes | None:
-    """llama.cpp `timings` in ms, or the seconds Groq puts beside its token counts."""
+    """llama.cpp `timings` and RKLLM statistics in ms, or the seconds Groq and rkllama put beside token counts."""
+    if perf := _perf(doc):
+        names = ("prefill_time_ms", "generate_time_ms", "tokenize_ms")
+        prefill, decode, tokenize = (milliseconds(perf.get(name)) for name in names)
+        return ServerTimes(prefill=prefill, decode=decode, tokenize=tokenize)
     timings = doc.get("timings")
     if isinstance(timings, dict):
-        prefill, decode = milliseconds(timings.get("prompt_ms")), milliseconds(timings.get("predicted_ms"))
-        return ServerTimes(prefill=prefill, decode=decode)
-    if "queue_time" not in stated:
+        # Queue and tokenizer are the embedded engine's own; llama.cpp states none.
+        keys = ("queue_ms", "prompt_ms", "predicted_ms", "tokenize_ms")
+        queue, prefill, decode, tokenize = (milliseconds(timings.get(key)) for key in keys)
+        return ServerTimes(queue=queue, prefill=prefill, decode=decode, tokenize=tokenize)
+    if "prompt_eval_duration" in stated:
+        prefill, decode = (milliseconds(stated.get(f"{key}eval_duration"), 1000.0) for key in ("prompt_", ""))
+        return ServerTimes(prefill=prefill or None, decode=decode or None)
+    seconds = stated if "queue_time" in stated else mapping(doc.get("time_info"))  # Cerebras puts them beside
+    if "queue_time" not in seconds:
         return None
     queue, prefill, decode = (
-        milliseconds(stated.get(key), 1000.0) for key in ("queue_time", "prompt_time", "completion_time")
+        milliseconds(seconds.get(key), 1000.0) for key in ("queue_time", "prompt_time", "completion_time")
     )
     return ServerTimes(queue=queue, prefill=prefill, decode=decode)
 

@@ -262,6 +262,7 @@ class Parser:
             answer.server_queue_ms = times.queue if times.queue is not None else answer.server_queue_ms
             answer.server_prefill_ms = times.prefill if times.prefill is not None else answer.server_prefill_ms
             answer.server_decode_ms = times.decode if times.decode is not None else answer.server_decode_ms
+            answer.server_tokenize_ms = times.tokenize if times.tokenize is not None else answer.server_tokenize_ms
 
     def _whole_document(self, at_ns: int) -> None:
         """A body without events: one JSON document, an error or an answer that was not streamed, or no answer."""

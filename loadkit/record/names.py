@@ -55,6 +55,7 @@ class Flag(StrEnum):
     HIDDEN_REASONING = "hidden_reasoning"
     NOT_STREAMED = "not_streamed"
     BURSTY = "bursty"
+    EVENTS_ARE_CHARACTERS = "events_are_characters"
     NO_DONE = "no_done"
     NO_FINISH_REASON = "no_finish_reason"
     EMPTY_OUTPUT = "empty_output"

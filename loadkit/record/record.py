@@ -29,10 +29,13 @@ class Record:
     request_id: str | None = _doc("unique in the run, sent as X-Request-Id")
     response_id: str | None = _doc("id the server gave its answer")
     worker: str | None = _doc("process that measured")
-    cell: str | None = _doc("(tier, concurrency) as 'TIERxCONCURRENCY', in an open loop 'TIER@RATErps'")
+    cell: str | None = _doc(
+        "(tier, concurrency) as 'TIERxCONCURRENCY', in an open loop 'TIER@RATErps', with '#N' at its end as stage N"
+    )
     tier_tokens: int | None = _doc("planned prompt length, template and BOS included", "tokens")
     concurrency: int | None = _doc("planned streams in flight; in an open loop the most there may be", "streams")
     rate: float | None = _doc("planned arrivals of an open loop; None in a closed one", "requests/s")
+    stage: int | None = _doc("place in a list of stages, from 1; None where the load goes by none")
     arrival: int | None = _doc("number in the schedule of an open loop, from 1; those missing were dropped")
     round: int | None = _doc("round within the cell, from 1; 0 for warm-up")
     visit: int | None = _doc("index of the visit in the plan")
@@ -74,7 +77,10 @@ class Record:
         "planned time to the start of building; an open loop queues nothing, so lateness", "ms"
     )
     build_ms: float | None = _doc("time to build the request", "ms")
-    tokenize_ms: float | None = _doc("time to tokenise, where the client does it", "ms")
+    tokenize_ms: float | None = _doc(
+        "time to tokenise: the client's before t0 where it sends token ids, else what the server states, inside TTFT",
+        "ms",
+    )
     connect_ms: float | None = _doc("DNS, TCP and TLS before t0; None on a reused connection", "ms")
     sent_ms: float | None = _doc("last byte of the body handed to the socket", "ms")
     headers_ms: float | None = _doc("response head parsed", "ms")

@@ -1,8 +1,9 @@
 """The spool of one worker: every row it produced, in its own file and in order, before anything else is done with it.
 
 Line 1 is `{"kind":"spool", "schema", "run_id", "worker"}`; then rows as they go into records.jsonl and telemetry.jsonl,
-each with `seq`, from 1, by which the master knows what it has. Before a request is sent a row of kind `begun` says so:
-what a killed worker had in flight is known by it. A run is completed from spools where its master or a worker died.
+each with `seq`, from 1, by which the master knows what it has. Before a request is sent a row of kind `begun` says so,
+and before it is tried again one of kind `tried`: what a killed worker had in flight is known by them. A run is
+completed from spools where its master or a worker died.
 """
 
 import json
@@ -48,6 +49,10 @@ class Spool:
         """A request is about to be sent; `labels` are what its record will say of the plan."""
         self._writer.write_line(encode({**labels, "kind": "begun"}))
 
+    def tried(self, request_id: str, attempts: list[dict[str, Any]]) -> None:
+        """A request that was begun is about to be sent again, after these attempts."""
+        self._writer.write_line(encode({"kind": "tried", "request_id": request_id, "attempts": attempts}))
+
     def close(self) -> None:
         """Close the file; closing twice is harmless."""
         self._writer.close()
@@ -82,6 +87,9 @@ class Spooled:
         for row in rows:
             if row["kind"] == "begun":
                 begun[str(row.get("request_id"))] = row
+            elif row["kind"] == "tried":
+                if (labels := begun.get(str(row.get("request_id")))) is not None:
+                    labels["attempts"] = row.get("attempts")
             elif row["kind"] != "spool":
                 begun.pop(str(row.get("request_id")), None)
                 row.pop("seq", None)
@@ -109,7 +117,9 @@ def _cut_off(begun: dict[str, Any]) -> dict[str, Any]:
     """The record of a request whose worker was killed."""
     attempt = {"outcome": Outcome.ABORTED, "http_status": None, "start_ms": 0.0, "end_ms": None, "wait_ms": None}
     known = Record.from_json({**begun, "kind": "request"})
-    known.outcome, known.error_message, known.attempts = Outcome.ABORTED, "its worker was killed", [attempt]
+    before = [each for each in known.attempts if isinstance(each, dict)] if isinstance(known.attempts, list) else []
+    known.outcome, known.error_message = Outcome.ABORTED, "its worker was killed"
+    known.attempts = [*before, {**attempt, "start_ms": None} if before else attempt]
     return known.to_json()
 
 

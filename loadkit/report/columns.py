@@ -62,7 +62,8 @@ def prompt_tokens(cell: Cell) -> str:
 
 def streams(cell: Cell) -> str:
     """Streams in flight, or the rate of an open loop."""
-    return numbers.count(cell["concurrency"]) if cell["rate"] is None else f"{cell['rate']:g}/s"
+    load = numbers.count(cell["concurrency"]) if cell["rate"] is None else f"{cell['rate']:g}/s"
+    return load if cell.get("stage") is None else f"#{cell['stage']}: {load}"
 
 
 KEYS = (Column("\ntier", tier), Column("\nconc", streams))
@@ -102,3 +103,22 @@ GROUPS = (
         ),
     ),
 )
+PARTS = Group(
+    "Where TTFT went, by the server's own times",
+    (
+        Column("queue ms\np50", lambda cell: part(cell, "queue_ms")),
+        Column("prefill ms\np50", lambda cell: part(cell, "prefill_ms")),
+        Column("network and\nrest ms p50", lambda cell: part(cell, "rest_ms")),
+        Column("\nn", lambda cell: part(cell, "n", numbers.count)),
+    ),
+)
+
+
+def part(cell: Cell, name: str, show: Callable[[Any], str] = numbers.number) -> str:
+    """One part of the TTFT of a cell, where its server tells."""
+    return show((cell.get("ttft_parts") or {}).get(name))
+
+
+def groups_of(cells: list[Cell]) -> tuple[Group, ...]:
+    """The groups that have something to show of these cells."""
+    return (*GROUPS, PARTS) if any(cell.get("ttft_parts") for cell in cells) else GROUPS

@@ -5,8 +5,8 @@ from typing import Any
 
 from loadkit.measure.quantile import LEVELS
 from loadkit.record.names import Outcome
-from loadkit.report import bends, findings, rates, words
-from loadkit.report.columns import GROUPS, KEYS, Cell, Column, stat
+from loadkit.report import bends, board_table, findings, rates, words
+from loadkit.report.columns import KEYS, Cell, Column, groups_of, stat
 from loadkit.report.escape import markdown
 from loadkit.report.numbers import ABSENT, count, duration, number, tier
 
@@ -34,10 +34,11 @@ def render(summary: dict[str, Any], manifest: Mapping[str, Any] | None = None) -
     else:
         parts += ["## Knee and growth", bullets([*bends.sentences(summary["knee"]), summary["growth"]["sentence"]])]
         parts += _knees(summary)
+    parts += _board(summary)
     parts += _findings(summary) if cells else []
     if not cells:
         parts += ["## Cells", "No request of any cell was recorded."]
-    for group in GROUPS if cells else ():
+    for group in groups_of(cells) if cells else ():
         parts += [f"## {group.title}", table((*KEYS, *group.columns), cells)]
     parts += [f"## {title} in ms\n\n{detail}" for title, detail in _details(cells)]
     if found := words.errors(summary):
@@ -76,6 +77,17 @@ def _knees(summary: dict[str, Any]) -> Iterable[str]:
     if len(headers) > 2:
         yield f"{bends.LEGEND}; {bends.MARKED}:"
         yield text_table(headers, rows)
+
+
+def _board(summary: dict[str, Any]) -> Iterable[str]:
+    """The board's table under the articles' names, what stands behind it, and its throttling curves."""
+    if found := board_table.rows(summary):
+        yield "## Board"
+        yield text_table(board_table.HEADERS, found)
+        yield bullets(board_table.sentences(summary))
+    for cell, minutes in board_table.curves(summary):
+        yield f"Decode and heat of {markdown(cell)} against time:"
+        yield text_table(board_table.SOAK_HEADERS, minutes)
 
 
 def _findings(summary: dict[str, Any]) -> Iterable[str]:

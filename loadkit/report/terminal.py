@@ -13,21 +13,25 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from loadkit.report import bends, findings, rates, words
-from loadkit.report.columns import GROUPS, KEYS, Column, Group
+from loadkit.report import bends, board_table, findings, rates, words
+from loadkit.report.columns import KEYS, Column, Group, groups_of
 from loadkit.report.escape import plain
-from loadkit.report.grid import empty, unbounded, width_of
+from loadkit.report.grid import empty, grid, unbounded, width_of
 
 
 def show(summary: dict[str, Any], *, stream: IO[str] = sys.stdout, width: int | None = None) -> None:
-    """Print tables, validity, notes, totals, knees and growth to the stream; width in columns, by default its own."""
+    """Print tables, validity, notes, totals, growth and knees to the stream; width in columns, by default its own."""
     width = width or Console(file=stream).width
     console = unbounded(stream)
     if not summary["cells"]:
         say(console, "No request of any cell was recorded.", width)
-    for title, columns in fit(GROUPS, summary["cells"], width) if summary["cells"] else []:
+    for title, columns in fit(groups_of(summary["cells"]), summary["cells"], width) if summary["cells"] else []:
         console.print(Text(title, style="bold"))
         console.print(table(columns, summary["cells"]))
+        console.print()
+    if of_board := board_table.rows(summary):
+        console.print(Text("Board", style="bold"))
+        console.print(grid(board_table.HEADERS, of_board))
         console.print()
     for line in lines(summary):
         say(console, line, width)
@@ -43,13 +47,14 @@ def lines(summary: dict[str, Any]) -> Iterable[str]:
     yield from words.objectives(summary)
     yield from words.notes(summary)
     yield from words.errors(summary)
+    yield from board_table.sentences(summary)
     yield from findings.sentences(summary, verdicts_only=True)
     yield words.totals(summary)
     if summary["rate_search"]:
         yield from rates.sentences(summary)
         return
-    yield from bends.sentences(summary["knee"])
     yield summary["growth"]["sentence"]
+    yield from bends.sentences(summary["knee"])
 
 
 def say(console: Console, text: str, width: int) -> None:

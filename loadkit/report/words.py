@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
+from loadkit.analysis.strata import WITHHOLDS_ITL
 from loadkit.record.jsonl import SCHEMA
 from loadkit.record.names import Flag
 from loadkit.report import numbers
@@ -34,12 +35,22 @@ def course(summary: dict[str, Any]) -> list[str]:
         return ["There is no manifest: how the run ended is not known."]
     lines = [*_stop(run), *_resumes(run.get("resumes") or [])]
     lines += [f"Cell {item['cell']} was {item['change']}: {item['why']}." for item in run.get("changes", ())]
+    lines += _unrefined(run.get("refine"), summary["knee"]["length"])
     lines += [f"Cell {item['cell']} was repeated: {'; '.join(item['reasons'])}." for item in run.get("repeated", ())]
     for cell in run["missing"]:
         lines.append(f"{name(cell)}: {cell['n']} of {cell['planned']} measured requests are in the records.")
     if not run["slo_readable"]:
         lines.append("The objectives in the manifest cannot be read: none is judged.")
     return lines
+
+
+def _unrefined(refine: Mapping[str, int] | None, knee: Mapping[str, Any] | None) -> list[str]:
+    """That --refine added nothing, and why; nothing where it did, or was not asked for."""
+    if not refine or refine["added"]:
+        return []
+    bent = knee is not None and knee["kind"] != "none"
+    why = "the knee is known to half a step of the ladder" if bent else "there is no knee to narrow"
+    return [f"--refine {refine['wanted']} added no tier: {why}."]
 
 
 def _stop(run: dict[str, Any]) -> list[str]:
@@ -99,7 +110,7 @@ def notes(summary: dict[str, Any]) -> list[str]:
     lines = []
     if few := [name(c) for c in cells if Flag.TOO_FEW_ROUNDS in c["cell_flags"] and c["n"]]:
         lines.append(f"Fewer than three answered rounds: {', '.join(few)}.")
-    for reason in (Flag.BURSTY.value, Flag.TOKENS_PER_EVENT_GT_1.value):
+    for reason in WITHHOLDS_ITL:
         if where := [name(c) for c in cells if reason in c["itl_withheld"]]:
             lines.append(f"ITL percentiles are withheld ({reason}): {', '.join(where)}.")
     if sooner := [name(c) for c in cells if c["implausible_ttft"]]:
@@ -159,4 +170,5 @@ def totals(summary: dict[str, Any]) -> str:
 def name(cell: dict[str, Any]) -> str:
     """A cell as people say it: '4K x 2', or '4K at 2.5/s' in an open loop."""
     tier, rate = numbers.tier(cell["tier_tokens"]), cell.get("rate")
-    return f"{tier} x {cell['concurrency']}" if rate is None else f"{tier} at {rate:g}/s"
+    stage = "" if cell.get("stage") is None else f", stage {cell['stage']}"
+    return (f"{tier} x {cell['concurrency']}" if rate is None else f"{tier} at {rate:g}/s") + stage

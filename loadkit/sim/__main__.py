@@ -16,6 +16,8 @@ from loadkit.sim.law import Law, kind_of
 from loadkit.sim.serve import new_loop, raise_file_limit, serve
 from loadkit.sim.server import Settings
 
+PROGRAM = "LOADKIT_PROGRAM"  # what a caller that became this program was called, for the usage
+
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line; 0 after a clean end, 2 for anything the user must change."""
@@ -37,7 +39,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m loadkit.sim", description="a server whose latency law is known")
+    program = os.environ.get(PROGRAM) or "python -m loadkit.sim"
+    parser = argparse.ArgumentParser(prog=program, description="a server whose latency law is known")
     verb = parser.add_subparsers(dest="verb", required=True).add_parser("serve", help="serve until SIGTERM")
     verb.add_argument("--host", default="127.0.0.1")
     verb.add_argument("--port", type=int, default=0, help="0 = any free port")

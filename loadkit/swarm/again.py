@@ -14,7 +14,7 @@ from loadkit.swarm.session import Session
 from loadkit.target.table import Target
 from loadkit.target.texts import facts
 
-SAME_TARGET = ("model", "source", "dtype")
+SAME_TARGET = ("model", "source", "dtype", "prefill_mode")
 
 
 def room(run: Resumed, budget: Budget) -> None:
@@ -60,6 +60,7 @@ def take_over(session: Session, run: Resumed) -> None:
     """Let the session know what there was before it. It holds the lock of the folder by now."""
     assert session.manifest is not None
     session.manifest.resume(run, session.plan)
+    session.spent_before = run.past.spent
     session.pacing.remember(run.past.spent)
     if session.further is not None:
         session.further.remember(run.tally())

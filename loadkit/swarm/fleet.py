@@ -70,6 +70,7 @@ class Fleet:
         session.records = events.Hook()
         session.gather, session.disperse = self.gather, self.disperse
         session.users, session.about_fleet = self._users, self._about
+        session.records.add_listener(self._sharing.on_record)
         session.folder.spools_path.mkdir(exist_ok=True)
 
     # -- for the shape ---------------------------------------------------------------------------------------------

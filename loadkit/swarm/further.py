@@ -15,6 +15,7 @@ from loadkit.prompt.counters import CountError
 from loadkit.prompt.public import PublicTier
 from loadkit.prompt.tier import TierText
 from loadkit.record.names import Outcome
+from loadkit.swarm.judge import Judge
 from loadkit.swarm.store import Store
 from loadkit.swarm.visits import Visits
 from loadkit.target.texts import facts
@@ -51,6 +52,7 @@ class Further:
         self._fail = fail
         self._tally = Tally()
         self._limited = self._first_attempts = 0  # of the open visit
+        self._judge = Judge()
         self._backed_down = False
         self._unbuilt = False
         self.when_changed: Callable[[Visit, str, str], None] = lambda visit, state, why: None
@@ -71,16 +73,26 @@ class Further:
         if self._visits.current is not None:
             self._tally.of(self._visits.current.cell)  # knows the length of its prompts, which a record may not
         self._tally.add(record)
+        self._judged(record)
+
+    def on_sample(self, *, row: dict[str, Any], **_: object) -> None:
+        """A row of telemetry, of this process or of a worker."""
+        self._judged(row)
+
+    def _judged(self, row: dict[str, Any]) -> None:
+        """A search for a rate has to know whether the client kept up; a ladder goes on whatever it did."""
+        if self._plan.rate_search and row["kind"] in ("request", "telemetry"):
+            self._judge.take(row)
 
     def on_arrivals(self, visit: Visit, counts: Mapping[str, int]) -> None:
         """The schedule of an open loop's visit is through."""
         self._tally.of(visit.cell).counts = counts
 
     def on_first(self, outcome: str | None) -> None:
-        """The first attempt of a request has ended; too many 429 end the stage, but that of an open loop, which is
-        there to see how a server refuses."""
+        """The first attempt of a request has ended; too many 429 end the stage, but that of an open loop or a
+        list of stages, which is there to see how a server refuses."""
         visit = self._visits.current
-        if visit is None or visit.cell.concurrency == 1 or visit.cell.rate is not None:
+        if visit is None or visit.cell.concurrency == 1 or visit.cell.rate is not None or visit.cell.stage is not None:
             return
         self._first_attempts += 1
         self._limited += outcome == Outcome.RATE_LIMITED
@@ -92,8 +104,12 @@ class Further:
     def on_closed(self, visit: Visit, why: str | None) -> None:
         """A visit has closed and nothing is in flight; `why` = it was ended before its time."""
         self._limited = self._first_attempts = 0
+        verdict = self._judge.verdict(visit.index)
+        self._judge.clear()
         if self._visits.stopped:
             return
+        if verdict.status == "invalid":
+            self._tally.of(visit.cell).unusable = "; ".join(verdict.reasons)
         if why is not None:
             self._tally.of(visit.cell).ended = self._backed_down = True
             self.when_changed(visit, "ended", why)

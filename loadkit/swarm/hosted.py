@@ -42,6 +42,7 @@ class Hosted:
         if link is not None:
             planned = environment.parsed_options.expect_workers
             self._fleet = Fleet(session, environment, link, planned, self._progress.note)
+            self._wait_for_workers(environment, planned)
         self._unwatch = signals.watch(session, abort=self._abort, say=self._progress.note)
         if environment.web_ui is not None:
             web.attach(environment.web_ui, session, environment.parsed_options.web_base_path)
@@ -50,6 +51,21 @@ class Hosted:
             # Locust would cut streams that are in flight at the end; they are measured to their own deadlines instead.
             longest = max(cell.target_tokens for cell in session.plan.cells)
             environment.stop_timeout = session.plan.timeouts.for_tier(longest).total or 0
+
+    def _wait_for_workers(self, environment: Any, planned: int) -> None:
+        """Give up where not all workers come in time, as an incomplete run does; Locust would exit with 1."""
+        options = environment.parsed_options
+        if options.headless and (seconds := options.expect_workers_max_wait):
+            options.expect_workers_max_wait = 0
+            gevent.spawn_later(seconds, self._give_up, planned, seconds)
+
+    def _give_up(self, planned: int, seconds: float) -> None:
+        runner = self._environment.runner
+        if runner.shape_greenlet is None and runner.user_count == 0 and len(runner.clients.ready) < planned:
+            self._session.fail(
+                f"{len(runner.clients.ready)} of {planned} workers came in {seconds:g} s (--expect-workers-max-wait): "
+                "start the missing ones, or plan fewer"
+            )
 
     def quit(self) -> None:
         """Let users finish, complete the folder, set the exit code."""

@@ -4,6 +4,8 @@ Nothing happens at import: options are added when Locust asks for them, everythi
 """
 
 import locust
+from locust.env import Environment
+from locust.exception import RPCError
 from locust.runners import MasterRunner, WorkerRunner
 
 import contextlib
@@ -50,10 +52,29 @@ def install(finish: Finish | None = None, decide: Decide | None = None, **defaul
     if _installed:
         return
     _installed.append(finish)
+    _tell_of_a_taken_port()
     locust.events.init_command_line_parser.add_listener(_add_options)
     locust.events.init.add_listener(lambda environment, **_: _init(environment, finish, decide, defaults))
     # Registered at import time, so that it runs after the runner's own listener: the numbers are final then.
     locust.events.quitting.add_listener(_quit)
+
+
+def _tell_of_a_taken_port() -> None:
+    """A master that cannot listen is one line and an exit code; Locust makes its runner before it fires any event."""
+    create = Environment.create_master_runner
+
+    def create_or_leave(self: Environment, *args: Any, **options: Any) -> Any:
+        try:
+            return create(self, *args, **options)
+        except RPCError as error:
+            port = options.get("master_bind_port")
+            _leave(
+                f"loadkit: the master cannot listen on port {port} ({str(error)[:200]}): "
+                "end the other master, or choose a port with --master-bind-port",
+                ExitCode.USAGE,
+            )
+
+    Environment.create_master_runner = create_or_leave  # type: ignore[method-assign]
 
 
 def _add_options(parser: Any, **_: Any) -> None:

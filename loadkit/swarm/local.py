@@ -16,8 +16,10 @@ from typing import Any
 from loadkit.record.errors import FolderError
 from loadkit.record.names import ExitCode
 from loadkit.swarm import events, signals
+from loadkit.swarm.boarding import Boarding
 from loadkit.swarm.live import Live
 from loadkit.swarm.progress import Progress
+from loadkit.swarm.server_times import ServerTimes
 from loadkit.swarm.session import Session, bind
 from loadkit.swarm.shape import LadderShape
 from loadkit.swarm.users import LadderUser
@@ -64,6 +66,7 @@ def begin(session: Session, environment: Environment, progress: Progress) -> Non
     progress.about = lambda: session.about_fleet()
     Live(session, progress.note)
     settle(session, environment)
+    session.boarding = Boarding(session, progress.note)
     session.every_second(progress.tick)
     session.when_repeated = progress.on_change
     if session.further is not None:
@@ -74,6 +77,7 @@ def begin(session: Session, environment: Environment, progress: Progress) -> Non
 def settle(session: Session, environment: Environment) -> None:
     """Bind and open the session, and keep from the streams what would stall the loop."""
     bind(environment, session)
+    session.complete = ServerTimes(session).complete
     session.open()
     events.stage.add_listener(_collect)
     # Locust may stop the test by itself: users that are in a task must then see that the run is over.
@@ -95,6 +99,8 @@ def end(session: Session, environment: Environment, progress: Progress) -> None:
     environment.events.test_stopping.remove_listener(session.on_test_stopping)
     if session.live is not None:
         session.live.close()
+    if session.boarding is not None:
+        session.boarding.close()
     session.close()
 
 

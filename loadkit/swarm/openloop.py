@@ -19,6 +19,26 @@ from loadkit.plan.stages import Ticket
 LEAD_NS = 20_000_000  # from the end of warm-up to the start of the schedule
 Arrived = Callable[[Visit, dict[str, int]], None]
 """Told what became of the arrivals of a visit, once all of them are sent or dropped: {planned, offered, dropped}."""
+Came = Callable[[Visit, bool], None]
+"""Told of each arrival as it comes due, and whether it was dropped."""
+
+
+class Arrivals:
+    """What came due since it was last asked, for the rows of telemetry: they add up to the counts of the schedule."""
+
+    def __init__(self) -> None:
+        self._cells: dict[str, list[int]] = {}
+
+    def came(self, visit: Visit, dropped: bool) -> None:
+        """An arrival came due."""
+        counts = self._cells.setdefault(visit.cell.id, [0, 0])
+        counts[0] += 1
+        counts[1] += dropped
+
+    def take(self) -> dict[str, dict[str, list[int]]]:
+        """{"arrivals": {cell: [came due, of these dropped]}}, or nothing where none came."""
+        found, self._cells = self._cells, {}
+        return {"arrivals": found} if found else {}
 
 
 def labels(ticket: Ticket) -> dict[str, Any]:
@@ -35,15 +55,17 @@ def stage_of(plan: Plan, visit: Visit, streams: int, index: int = 0, workers: in
     """
     cell = visit.cell
     assert cell.rate is not None
-    assert plan.duration_s is not None
-    arrivals = schedule(plan.arrivals, cell.rate, plan.duration_s, f"{plan.seed}/{cell.id}")
+    seconds = plan.seconds_of(cell)
+    assert seconds is not None
+    arrivals = schedule(plan.arrivals, cell.rate, seconds, f"{plan.seed}/{cell.id}")
     return OpenStage(streams, plan.warmup_of(visit), arrivals, index, workers)
 
 
 class OpenLoop:
     """A course as `visits.Course` wants it. Its `next_request` blocks until there is something to send.
 
-    `changed` is called when the last arrival is sent or dropped, `arrived` with the counts before that. Where workers
+    `changed` is called when the last arrival is sent or dropped, `arrived` with the counts before that, and `came` at
+    each of them. Where workers
     share the visit it begins when all of them are warm, as far as it is told (`others_started`).
     """
 
@@ -57,12 +79,14 @@ class OpenLoop:
         *,
         changed: Callable[[], None],
         arrived: Arrived,
+        came: Came,
         clock: Callable[[], int] = time.perf_counter_ns,
     ) -> None:
         self.stage = stage
         self._visit = visit
         self._changed = changed
         self._arrived = arrived
+        self._came = came
         self._clock = clock
         self.counts: dict[str, int] | None = None  # when the schedule is through
         self._alone = stage.workers == 1
@@ -158,6 +182,7 @@ class OpenLoop:
             if self.stage.stopped:
                 break
             handed = self.stage.arrive(arrival, start_ns)
+            self._came(self._visit, handed is None)
             if handed is not None:
                 stream, ticket = handed
                 self._waiting[stream].set(ticket)
@@ -175,10 +200,11 @@ class OpenLoop:
             pass
 
 
-def courses(plan: Plan, changed: Callable[[], None], arrived: Arrived) -> Callable[[Plan, Visit], OpenLoop]:
+def courses(plan: Plan, changed: Callable[[], None], arrived: Arrived, came: Came) -> Callable[[Plan, Visit], OpenLoop]:
     """What makes the course of each visit where all streams are in this process."""
 
     def course(_: Plan, visit: Visit) -> OpenLoop:
-        return OpenLoop(visit, stage_of(plan, visit, visit.cell.concurrency), changed=changed, arrived=arrived)
+        stage = stage_of(plan, visit, visit.cell.concurrency)
+        return OpenLoop(visit, stage, changed=changed, arrived=arrived, came=came)
 
     return course

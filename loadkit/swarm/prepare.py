@@ -16,6 +16,7 @@ from loadkit.plan.errors import ConfigError
 from loadkit.plan.ladder import Plan
 from loadkit.plan.options import RunRequest
 from loadkit.plan.text import timeout_warnings
+from loadkit.plan.tiers import fit_tier
 from loadkit.prompt.public import PublicTier
 from loadkit.prompt.tier import TierText
 from loadkit.record.folder import RunFolder
@@ -104,7 +105,17 @@ def _checked(
     run = request.resumed
     with open_client(target.endpoint, key, environ) as client:
         tokenizer = request.plan.tokenizer
-        found = check(client, target.endpoint, key, environ, ping=request.check, tokenizer=tokenizer, say=say)
+        ids = request.plan.token_ids
+        found = check(
+            client,
+            target.endpoint,
+            key,
+            environ,
+            ping=request.check,
+            tokenizer=tokenizer,
+            token_ids=ids,
+            say=say,
+        )
         target.endpoint = found.endpoint
         plan = request.plan if run is not None else _within(request.plan, found)
         _warn(plan, found, say)
@@ -137,6 +148,9 @@ def _within(plan: Plan, found: Check) -> Plan:
     declared = found.endpoint.window
     if plan.name in ("engine", "url", "edge") and found.window is not None:
         pairs, declared = ladder.clip(pairs, found.window), found.window
+    if plan.staged:
+        fitted = {cell.tier_tokens: fit_tier(cell.tier_tokens, declared, plan.max_tokens) for cell in plan.cells}
+        return replace(plan, cells=tuple(replace(cell, target_tokens=fitted[cell.tier_tokens]) for cell in plan.cells))
     rates = dict.fromkeys(cell.rate for cell in plan.cells)
     return replace(plan, cells=ladder.fit_cells(pairs, declared, plan.max_tokens, rates))
 

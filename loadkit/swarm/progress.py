@@ -158,16 +158,17 @@ class Progress:
         return self._cells.setdefault(cell, CellSoFar())
 
     def _rounds(self, visit: Visit) -> str:
-        if self._plan.duration_s is not None:
-            return f"{self._now() - self._opened:.0f} of {self._plan.duration_s:g} s"
+        if (seconds := self._plan.seconds_of(visit.cell)) is not None:
+            return f"{self._now() - self._opened:.0f} of {seconds:g} s"
         return f"round {visit.round}/{self._plan.rounds}" if visit.round else f"rounds 1-{self._plan.rounds}"
 
     def _time_left(self) -> str:
         """Planned work is taken to cost time in proportion to its tokens, as fast as it went so far."""
         total = sum(self._weight(visit) for visit in self._visits.values())
         left = total - self._weight_done
-        if self._plan.duration_s is not None:  # weights are seconds then
-            left -= min(self._now() - self._opened, self._plan.duration_s) if self._running else 0.0
+        if self._plan.soak or self._plan.open_loop:  # weights are seconds then
+            open_s = self._weight(self._visit) if self._running and self._visit is not None else 0.0
+            left -= min(self._now() - self._opened, open_s)
         elif not self._weight_done:
             return "time left -"
         else:
@@ -177,8 +178,8 @@ class Progress:
     def _weight(self, visit: Visit) -> float:
         """Tokens of a visit, an output token counted as ten input tokens: it is read one at a time. Seconds of a visit
         that is measured for a time."""
-        if self._plan.duration_s is not None:
-            return self._plan.duration_s
+        if (seconds := self._plan.seconds_of(visit.cell)) is not None:
+            return seconds
         requests = len(self._plan.rounds_of(visit)) * visit.cell.concurrency
         warm = self._plan.warmup_of(visit)
         prompt = requests * visit.cell.target_tokens + warm * self._plan.warmup_tokens(visit.cell)

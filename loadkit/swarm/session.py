@@ -11,13 +11,14 @@ from gevent import GreenletExit
 from loadkit.call.choose import open_transport
 from loadkit.call.request import Ask, Call, Caller
 from loadkit.call.retry import NO_RETRY, RetryBudget, RetryPolicy
-from loadkit.plan.budget import Budget, budget_of
+from loadkit.plan.budget import Budget, Spent, budget_of
 from loadkit.plan.endpoint import url_for
 from loadkit.plan.ladder import Cell, Plan, Visit
 from loadkit.plan.stages import Ticket
 from loadkit.prompt.prompt import Prompt, PromptKey
 from loadkit.prompt.public import PublicTier
 from loadkit.prompt.tier import TierText
+from loadkit.prompt.token_ids import TokenIds
 from loadkit.protocol import PROTOCOLS
 from loadkit.record.folder import RunFolder
 from loadkit.record.names import Phase
@@ -34,6 +35,7 @@ from loadkit.swarm.visits import Visits
 from loadkit.target.table import Target
 
 if TYPE_CHECKING:
+    from loadkit.swarm.boarding import Boarding
     from loadkit.swarm.live import Live
 
 
@@ -77,8 +79,10 @@ class Session:
         self.mark = mark
         self.metrics = metrics
         self.live: Live | None = None
+        self.boarding: Boarding | None = None  # samples the board that is loaded
         self.visits = Visits(plan, plan.visits() if walk is None else tuple(walk), self._on_visit)
         self.ladder = True
+        self.spent_before = Spent()  # tokens of earlier starts of the run
         self.stopped_by: str | None = None  # the signal that asked for it
         self.fault: str | None = None  # why the run could not go on
         self.limited: str | None = None  # the budget that ended it
@@ -86,6 +90,7 @@ class Session:
         self.when_stopped: Callable[[], None] = lambda: None  # what ends the users where no shape sees it by itself
         self.records = events.record  # told every record; a master has a hook of its own, for those of its workers
         self.samples = events.Hook()  # told every row of telemetry
+        self.complete: Callable[[Record], None] = lambda record: None  # a record before it is announced
         self.users: Callable[[], tuple[int, int]] = self._users
         self.about_fleet: Callable[[], Mapping[str, int]] = dict
         self.when_repeated: Callable[[Visit, str, str], None] = lambda visit, state, why: None
@@ -109,9 +114,12 @@ class Session:
             ignore_eos=plan.ignore_eos,
             target=target.kind,
         )
+        self._encode = TokenIds(plan.tokenizer or "").encode if plan.token_ids else None
+        self.arrivals = openloop.Arrivals()
         self._slots: set[int] = set()
         self._turns: Counter[int] = Counter()
         self._count = 0
+        self.unrecorded = 0  # requests that were begun in this process and have no record yet
         self._closed = False
         streams = max(cell.concurrency for cell in plan.cells)
         if keeper is None:
@@ -124,7 +132,7 @@ class Session:
             self._probe,
             self._inflight,
             users=lambda: self.users(),
-            also=lambda: self.about_fleet(),
+            also=lambda: {**self.about_fleet(), **self.arrivals.take()},
         )
         self.further: Further | None = None
         if decide is not None and build is not None:
@@ -133,7 +141,7 @@ class Session:
             )
             self.visits.between = self.further.on_closed
         if plan.open_loop:
-            self.visits.course_of = openloop.courses(plan, self.visits.changed, self.arrived)
+            self.visits.course_of = openloop.courses(plan, self.visits.changed, self.arrived, self.arrivals.came)
         self.every_second = self._telemetry.every_second
         self.every_second(self.store.check)
         # A worker's master has the budgets.
@@ -146,6 +154,7 @@ class Session:
         self.store.begin()
         if self.further is not None:
             self.records.add_first(self.further.on_record)
+            self.samples.add_listener(self.further.on_sample)
         self.records.add_first(self.pacing.on_record)
         self.records.add_first(self.store.on_record)
         self.every_second(self.pacing.every_second)
@@ -267,6 +276,13 @@ class Session:
         """A caller with its own transport, for one user; `on_record` gets every record, also of a killed request."""
         endpoint = self.target.endpoint
         url = url_for(endpoint, PROTOCOLS[endpoint.protocol].path)
+
+        def hand_over(record: Record) -> None:
+            try:
+                on_record(record)
+            finally:
+                self.unrecorded -= 1
+
         return Caller(
             ask=self._ask,
             transport=open_transport(url, self._environ),
@@ -274,11 +290,13 @@ class Session:
             policy=self.policy(),
             rng=random.Random(f"{self.plan.seed}/{self.worker}/{slot}"),
             sleep=self.pause,
+            encode=self._encode,
             counter=self._inflight,
             probe=self._probe,
             redactor=self._redactor,
-            on_record=on_record,
+            on_record=hand_over,
             on_first=None if self.further is None else self.further.on_first,
+            on_again=self.store.tried,
         )
 
     def call_for(self, visit: Visit, ticket: Ticket) -> Call:
@@ -309,6 +327,7 @@ class Session:
             "tier_tokens": cell.tier_tokens,
             "concurrency": cell.concurrency,
             "rate": cell.rate,
+            "stage": cell.stage,
             # A text of the user's own has its own length, near the tier's.
             "target_tokens": None if self.plan.prompts else length,
             "bos_tokens": self.bos_tokens,
@@ -317,6 +336,7 @@ class Session:
         }
         self.pacing.started(known["request_id"], cell)
         self.store.begun(known)
+        self.unrecorded += 1
         return Call(prompt, known, due_ns)
 
     # -- inside ---------------------------------------------------------------------------------------------------

@@ -2,22 +2,27 @@
 
 from locust import LoadTestShape
 
-from loadkit.swarm.session import session_of
+import time
+
+import gevent
+
+from loadkit.swarm.session import Session, session_of
 
 SPAWN_RATE = 100.0
+LOOK_S = 0.02  # how often users that were asked for are counted, while nothing is in flight
+AGAIN_S = 1.0  # users that are not there so long after they should be are asked for again
 
 
 class LadderShape(LoadTestShape):
     """Asks for the users of the next visit, runs every visit they suffice for, and ends the test after the last.
 
-    Locust calls `tick` about once a second. Waiting inside it keeps visits back to back, and a ramp costs a second only
-    where the number of users changes. Where users are on workers, every visit waits for all of them to be there.
+    Locust calls `tick` about once a second, and every visit with more streams than the one before would wait for that.
+    So `tick` asks for users by itself and comes back when the plan is through: a visit begins as soon as its users are
+    there. Where users are on workers, every visit waits for all of them to be there.
     """
 
-    asked = 0
-
-    def tick(self) -> tuple[int, float] | None:
-        """(users, spawn rate), or None when the plan is through."""
+    def tick(self) -> None:
+        """None, as Locust ends a test, when the plan is through."""
         assert self.runner is not None
         session = session_of(self.runner.environment)
         assert session is not None
@@ -27,9 +32,16 @@ class LadderShape(LoadTestShape):
             if (needed := visits.next_concurrency) is None:
                 break
             if session.live_users < needed:
-                self.asked += 1  # Locust does nothing for an answer it has had: users that got lost would not come back
-                return needed, SPAWN_RATE - self.asked % 2
-            visits.run_next()
+                self._ramp(session, needed)
+            else:
+                visits.run_next()
         visits.close()
         session.disperse()
-        return None
+
+    def _ramp(self, session: Session, users: int) -> None:
+        """Have Locust start users, and wait until they are there, or should be, or no visit needs them any more."""
+        assert self.runner is not None
+        until = time.monotonic() + users / SPAWN_RATE + AGAIN_S
+        self.runner.start(users, SPAWN_RATE)
+        while session.live_users < users and not session.visits.stopped and time.monotonic() < until:
+            gevent.sleep(LOOK_S)

@@ -41,6 +41,11 @@ class Spooling:
         with suppress(FolderError):  # the record will say that the disk is full
             self._spool.begun({**labels, **stamps, "start_ms": time.perf_counter_ns() / 1e6})
 
+    def tried(self, request_id: str | None, attempts: list[dict[str, Any]]) -> None:
+        """It is about to be sent again."""
+        with suppress(FolderError):
+            self._spool.tried(str(request_id), attempts)
+
     def check(self) -> None:
         """The master watches over the run folder."""
 

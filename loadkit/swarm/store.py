@@ -75,6 +75,9 @@ class Store:
     def begun(self, labels: dict[str, Any]) -> None:
         """A request is about to be sent: nothing to keep, only the end of this process could hide how it ends."""
 
+    def tried(self, request_id: str | None, attempts: list[dict[str, Any]]) -> None:
+        """It is about to be sent again: nothing to keep either."""
+
     def check(self) -> None:
         """Once a second: a folder that somebody deleted or moved ends the run, which would measure for nothing."""
         if not self._records.in_place():

@@ -25,7 +25,7 @@ class Telemetry:
         probe: LagProbe,
         inflight: InFlight,
         users: Callable[[], tuple[int, int]],
-        also: Callable[[], Mapping[str, int]] = dict,
+        also: Callable[[], Mapping[str, Any]] = dict,
     ) -> None:
         self._write = write
         self._worker = worker

@@ -3,11 +3,12 @@
 The decisions are `plan.stages.Stage`; this adds what makes streams wait for one another on the event loop.
 """
 
+import time
 from collections.abc import Callable, Generator
 from dataclasses import dataclass
 from typing import Protocol
 
-from gevent import Greenlet, spawn_later
+from gevent import Greenlet, sleep, spawn
 from gevent.event import Event
 
 from loadkit.plan.ladder import Plan, Visit
@@ -174,7 +175,7 @@ class Visits:
             # one stream does, but to be done; waking hundreds at every request would cost more than they do.
             self._notify(wake=not was_opened)
             if self._plan.soak and stage.opened and self._timer is None:
-                self._timer = spawn_later(self._plan.duration_s, self._enough, stage)
+                self._timer = spawn(self._time, stage, self._plan.seconds_of(visit.cell))
             sent = False
             try:
                 if sent := self.before(visit, ticket):
@@ -207,7 +208,10 @@ class Visits:
         """Something of the open visit has changed: who waits looks again."""
         self._notify()
 
-    def _enough(self, stage: Course) -> None:
+    def _time(self, stage: Course, seconds: float) -> None:
+        due = time.monotonic() + seconds
+        while (left := due - time.monotonic()) > 0:  # a timer that is set while the loop is late comes early
+            sleep(left)
         stage.enough()
         self._notify()
 

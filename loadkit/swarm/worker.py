@@ -27,6 +27,7 @@ from loadkit.record.names import ExitCode
 from loadkit.swarm import shipped
 from loadkit.swarm.briefing import session_of
 from loadkit.swarm.channel import Batch, Data, Link, Outbox, Shipper
+from loadkit.swarm.grant import Grant
 from loadkit.swarm.local import settle
 from loadkit.swarm.openloop import OpenLoop, stage_of
 from loadkit.swarm.session import Session
@@ -177,6 +178,8 @@ class Worker:
         self.session = session
         session.when_stopped = self._on_stopped
         session.visits.when_changed = self._report.set
+        self._grant = Grant(session.visits.before, self._on_used_up)
+        session.visits.before = self._grant.before
         settle(session, self._environment)
         self._link.send("ready", {"name": self._name})
         self.ready.set()
@@ -194,12 +197,19 @@ class Worker:
         except ConfigError as error:
             self.leave(str(error), ExitCode.USAGE, fault=str(error))
             return
+        self._grant.give(data["grant"])
         stage = self._stage = _stage(session, visit, data)
         if self._halted == visit.index:
             stage.stop()
         session.visits.run(visit, stage)
         self._shipper.send_all()  # before it is told that the visit is over: the master judges it then
         self._over = True
+        self._report.set()
+
+    def _on_used_up(self) -> None:
+        """The budget has no room for another request of this visit: the master ends the run."""
+        assert self.session is not None
+        self.session.visits.end_current("a budget has no room left")
         self._report.set()
 
     def _on_stopped(self) -> None:
@@ -239,7 +249,7 @@ class Worker:
     def _close(self, session: Session) -> None:
         """Wait for what is in flight, which ends by its own deadlines, and for the last rows."""
         session.visits.stop()
-        while session.in_flight or session.visits.current is not None:
+        while session.unrecorded or session.visits.current is not None:
             gevent.sleep(0.02)
         session.close()
 
@@ -274,6 +284,7 @@ class Worker:
             "planned": 0 if stage is None else stage.planned,
             "all_measured": stage is not None and stage.all_measured,
             "finished": self._over,
+            "used_up": stage is not None and self._grant.over,
             "arrivals": stage.counts if isinstance(stage, OpenLoop) else None,
         }
 
@@ -299,7 +310,9 @@ def _stage(session: Session, visit: Visit, data: Data) -> Stage | OpenLoop:
     """Our share of a visit as it was announced."""
     if visit.cell.rate is not None:
         part = stage_of(session.plan, visit, len(data["share"]), *data["part"])
-        return OpenLoop(visit, part, changed=session.visits.changed, arrived=session.arrived)
+        return OpenLoop(
+            visit, part, changed=session.visits.changed, arrived=session.arrived, came=session.arrivals.came
+        )
     rounds = tuple(data["rounds"])
     return Stage(visit.cell.concurrency, rounds, data["warmup"], data["share"], endless=data["endless"])
 

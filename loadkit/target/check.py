@@ -20,6 +20,8 @@ from loadkit.plan.errors import ConfigError, TargetError
 from loadkit.prompt.calibrate import first_words
 from loadkit.prompt.filler import filler
 from loadkit.prompt.prompt import Prompt, escape, text_sha256
+from loadkit.prompt.token_ids import PROTOCOL as TAKES_IDS
+from loadkit.prompt.token_ids import TokenIds
 from loadkit.protocol import PROTOCOLS
 from loadkit.record.names import Outcome
 from loadkit.record.record import Record
@@ -71,10 +73,11 @@ def check(
     *,
     ping: bool = True,
     tokenizer: str | None = None,
+    token_ids: bool = False,
     say: Callable[[str], None] = lambda line: None,
 ) -> Check:
     """Check an endpoint with its control client. `ping` False sends nothing that generates: it finds model and counter.
-    `tokenizer` is the path of the file to count with, if one is named.
+    `tokenizer` is the path of the file to count with, if one is named; `token_ids`: prompts go as its ids.
 
     Raises ConfigError where options must change (several models, none named), TargetError where the target fails.
     """
@@ -85,7 +88,8 @@ def check(
 
     tell(f"base URL: {url_for(endpoint, PROTOCOLS[endpoint.protocol].path)} ({route(endpoint, environ)})")
     try:
-        found = _check(client, endpoint, key, environ, ping, tokenizer, tell)
+        ids = _ids(endpoint, tokenizer) if token_ids else None
+        found = _check(client, endpoint, key, environ, ping, tokenizer, ids, tell)
     except TargetError as error:
         error = blamed(error, endpoint, environ)
         raise TargetError(redactor.text(error.message), error.outcome) from None
@@ -102,6 +106,7 @@ def _check(
     environ: Mapping[str, str],
     ping: bool,
     tokenizer: str | None,
+    ids: TokenIds | None,
     say: Callable[[str], None],
 ) -> Check:
     listed = _listed(client, endpoint, say) if ping or endpoint.model is None else None
@@ -113,11 +118,39 @@ def _check(
     texts = [PING, long_ping(endpoint.window or (known.window if known else None))] if ping else []
     records = []
     for text in texts:
-        records.append(send(endpoint, key, environ, text))
+        records.append(send(endpoint, key, environ, text, ids))
         _judge(endpoint, records[-1], listed or [], short=len(records) == 1)
+        if ids is not None:
+            _judge_ids(records[-1], len(ids.ids(text)))
+    if counts_words(texts, records):
+        say("usage: the server counts words, not tokens: it is not used")
+        endpoint = replace(endpoint, word_usage=True)
+        for record in records:
+            record.prompt_tokens = record.prompt_tokens_source = None
+            record.output_tokens = record.output_tokens_source = None
     counting = _counting(client, endpoint, texts, records, known, tokenizer)
     say(f"prompt tokens: {counting.note}; template and BOS take {counting.overhead_tokens}")
     return Check(endpoint, counting, listed or [], records, known.window if known else None)
+
+
+def _ids(endpoint: Endpoint, tokenizer: str | None) -> TokenIds:
+    """The encoder of a run that sends token ids. ConfigError where its protocol takes text only."""
+    if endpoint.protocol != TAKES_IDS:
+        raise ConfigError(f"--token-ids needs --protocol {TAKES_IDS}: {endpoint.protocol} takes text")
+    return TokenIds(tokenizer or "")
+
+
+def _judge_ids(record: Record, sent: int) -> None:
+    """ConfigError where the server read another number of tokens than ids were sent: it took them for text."""
+    read = record.prompt_tokens
+    if record.outcome == Outcome.OK and record.prompt_tokens_source == "usage" and read != sent:
+        raise ConfigError(f"--token-ids: {sent:,} ids were sent and the server read {read:,} tokens: leave it out")
+
+
+def counts_words(texts: list[str], records: list[Record]) -> bool:
+    """Whether the usage of two answers is the number of words sent, as RKLLM's demo counts: no tokenizer does that."""
+    stated = [record.prompt_tokens for record in records if record.prompt_tokens_source == "usage"]
+    return len(stated) > 1 and stated == [len(text.split()) for text in texts]
 
 
 def _listed(client: httpx.Client, endpoint: Endpoint, say: Callable[[str], None]) -> list[ModelFacts] | None:
@@ -161,7 +194,9 @@ def long_ping(window: int | None) -> str:
     return f"Check {secrets.token_hex(4)}. {first_words(filler('en').text, words)}"
 
 
-def send(endpoint: Endpoint, key: str | None, environ: Mapping[str, str], text: str) -> Record:
+def send(
+    endpoint: Endpoint, key: str | None, environ: Mapping[str, str], text: str, ids: TokenIds | None = None
+) -> Record:
     """One request, sent once, its record kept nowhere."""
     transport = open_transport(url_for(endpoint, PROTOCOLS[endpoint.protocol].path), environ)
     prompt = Prompt((escape(text),), None, False, "estimate", chars=len(text), sha256=text_sha256(text))
@@ -171,6 +206,7 @@ def send(endpoint: Endpoint, key: str | None, environ: Mapping[str, str], text: 
         budget=RetryBudget(),
         rng=random.Random(),
         policy=NO_RETRY,
+        encode=None if ids is None else ids.encode,
     )
     try:
         return caller.run(Call(lambda: prompt, {"request_id": f"check-{secrets.token_hex(6)}"}))

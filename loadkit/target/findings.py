@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from loadkit.record.names import Outcome
+from loadkit.record.names import Flag, Outcome
 from loadkit.record.record import Record
 
 MIN_SAVED_MS = 10.0  # below this a difference of two TTFTs is noise
@@ -25,6 +25,8 @@ def described(ping: Record) -> list[str]:
 
 
 def _usage(ping: Record) -> str:
+    if Flag.EVENTS_ARE_CHARACTERS in ping.flags:
+        return "not stated, and an event is a character: output tokens are not known"
     if ping.prompt_tokens_source != "usage" and ping.output_tokens_source != "usage":
         return "not stated: output tokens are counted by events"
     prompt = ping.prompt_tokens if ping.prompt_tokens_source == "usage" else "no"

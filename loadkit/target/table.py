@@ -9,7 +9,7 @@ from typing import Any
 from loadkit.plan.endpoint import Endpoint
 from loadkit.plan.errors import ConfigError
 from loadkit.plan.options import RunRequest
-from loadkit.target import process, weights
+from loadkit.target import board, process, weights
 from loadkit.target.process import Running
 
 
@@ -42,20 +42,35 @@ def _endpoint(request: RunRequest, environ: Mapping[str, str], cwd: Path) -> Tar
 
 def _engine(request: RunRequest, environ: Mapping[str, str], cwd: Path) -> Target:
     """The NumPy engine with real weights where they are, else its seeded built-in model; its facts say which."""
-    model = cwd / request.weights if request.weights else weights.find(environ, cwd)
-    if model is not None and not model.exists():
-        raise ConfigError(f"--weights {request.weights}: no such file or folder")
+    model = _named(request.weights, cwd) if request.weights else weights.find(environ, cwd)
     streams = max(cell.concurrency for cell in request.plan.cells)
     # Its threads do not spin and run in the idle class, so it may use every core and still yield one to the client.
     arguments = ["--model", str(model or "builtin"), "--threads", str(os.cpu_count() or 1)]
-    arguments += ["--slots", str(streams), "--queue", str(2 * streams)]
+    arguments += ["--slots", str(streams), "--queue", str(2 * streams), *request.engine]
     return _own(request, "engine", process.start("loadkit.engine", arguments))
+
+
+def _named(given: str, cwd: Path) -> str | Path:
+    """The weights asked for: those that the engine makes itself have no file."""
+    if given == "builtin" or given.startswith("random:"):
+        return given
+    if not (cwd / given).exists():
+        raise ConfigError(f"--weights {given}: no such file or folder")
+    return cwd / given
 
 
 def _sim(request: RunRequest, environ: Mapping[str, str], cwd: Path) -> Target:
     """The simulator with a straight law: TTFT = 50 ms + 0.05 ms per token, a token each 20 ms."""
     arguments = ["--ttft-ms", "50", "--per-token-ms", "0.05", "--itl-ms", "20"]
     return _own(request, "sim", process.start("loadkit.sim", arguments))
+
+
+def _board(request: RunRequest, environ: Mapping[str, str], cwd: Path) -> Target:
+    """A server that runs on an edge board already; nothing on the board is started, stopped or changed."""
+    if request.endpoint is None:
+        raise ConfigError("--target board: give the URL of the server on the board, such as http://rock-5b:8080")
+    assert request.edge is not None
+    return Target("board", request.endpoint, board.facts(request.edge, request.endpoint, cwd))
 
 
 def _own(request: RunRequest, kind: str, running: Running) -> Target:
@@ -77,4 +92,5 @@ TARGETS: dict[str, Callable[[RunRequest, Mapping[str, str], Path], Target]] = {
     "endpoint": _endpoint,
     "engine": _engine,
     "sim": _sim,
+    "board": _board,
 }

@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 import gguf
@@ -109,15 +110,25 @@ def llamacpp(tmp_path_factory):
 def loadkit_run():
     """Runs `loadkit run` as a user does; returns the finished process and what its run folder holds."""
 
-    def run(out, *words, **variables):
-        command = [sys.executable, "-m", "loadkit.cli.main", "run", *words, "--out", str(out)]
-        environ = {name: value for name, value in os.environ.items() if not name.startswith(VARIABLES)}
-        environ.update(variables)
-        done = subprocess.run(command, capture_output=True, text=True, timeout=110, check=False, cwd=out, env=environ)
-        folder = out / "latest"
-        assert folder.is_dir(), done.stderr
-        reading = jsonl.read(folder / "records.jsonl")
-        assert reading.damaged == 0
-        return done, reading.records, json.loads((folder / "summary.json").read_text())
+    def finish(words, **options):
+        command = [sys.executable, "-m", "loadkit.cli.main", *words]
+        return subprocess.run(command, capture_output=True, text=True, check=False, **options)
 
-    return run
+    return partial(run, finish)
+
+
+@pytest.fixture(scope="session")
+def loadkit_run_warm(finished_warm):
+    """As `loadkit_run`, in a process that need not import anything first."""
+    return partial(run, finished_warm)
+
+
+def run(finish, out, *words, **variables):
+    """One run with its folders in `out`."""
+    environ = {name: value for name, value in os.environ.items() if not name.startswith(VARIABLES)}
+    done = finish(("run", *words, "--out", str(out)), cwd=out, env={**environ, **variables}, timeout=110)
+    folder = out / "latest"
+    assert folder.is_dir(), done.stderr
+    reading = jsonl.read(folder / "records.jsonl")
+    assert reading.damaged == 0
+    return done, reading.records, json.loads((folder / "summary.json").read_text())

@@ -45,7 +45,7 @@ NOISE = ("--jitter", "0.03", "--bytes-per-token", "4")
 
 
 @pytest.fixture
-def measured(loadkit_run, tmp_path):
+def measured(loadkit_run_warm, tmp_path):
     """Runs a case with a seed on a simulator of its own; returns the run's process and summary."""
 
     count = itertools.count()
@@ -57,7 +57,7 @@ def measured(loadkit_run, tmp_path):
             words = [simulator.url, *ladder, *SHORT, "--seed", str(seed)]
             folder = tmp_path / f"{name}-{seed}-{next(count)}"
             folder.mkdir()
-            done, _, summary = loadkit_run(folder, *words, COLUMNS="80")
+            done, _, summary = loadkit_run_warm(folder, *words, COLUMNS="80")
         finally:
             simulator.stop()
         return done, summary
@@ -86,7 +86,7 @@ def blames_client(summary):
 
 @pytest.fixture(scope="module")
 def at_first():
-    """What was measured of a case at first: all its seeds, two at a time, since a run mostly waits."""
+    """What was measured of a case at first: all its seeds, three at a time, since a run mostly waits."""
     return {}
 
 
@@ -99,7 +99,7 @@ def test_a_run_finds_the_knee_of_the_law(measured, at_first, name, seed):
     locator: such a run is made again, once.
     """
     if name not in at_first:
-        with ThreadPoolExecutor(2) as pool:
+        with ThreadPoolExecutor(3) as pool:
             at_first[name] = dict(zip(SEEDS, pool.map(partial(measured, name), SEEDS), strict=True))
     done, summary = at_first[name][seed]
     if blames_client(summary) and not told_right(name, knee_of(name, summary)):

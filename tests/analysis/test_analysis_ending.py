@@ -61,12 +61,27 @@ def test_the_course_of_a_run_says_how_far_it_came():
         "visits": 3,
         "visits_done": 1,
         "changes": [],
+        "refine": None,
         "repeated": [],
         "missing": [],
         "slo_readable": True,
     }
     assert course({"run_id": "cut", "visits": visits})["ended"] is False
     assert course({}) is None
+
+
+@pytest.mark.parametrize("wanted", [0, None, True, "3"])
+def test_a_run_that_was_not_to_be_refined_says_nothing_of_it(wanted):
+    """Only a number of tiers above zero is a wish; damage is none."""
+    assert course({"plan": {"refine": wanted}, "visits": []})["refine"] is None
+
+
+def test_refining_that_added_nothing_is_counted():
+    """Tiers that were added because of it, by their reason; those that a 429 added are no part of it."""
+    visits = [{"cell": "64x1", "state": "done"}, {"cell": "32x2", "state": "done", "why": "429: half of 32x4"}]
+    assert course({"plan": {"refine": 3}, "visits": visits})["refine"] == {"wanted": 3, "added": 0}
+    visits.append({"cell": "91x1", "state": "done", "why": "refine: halves the gap 64 to 128"})
+    assert course({"plan": {"refine": 3}, "visits": visits})["refine"] == {"wanted": 3, "added": 1}
 
 
 @pytest.mark.parametrize("text", ["0001-01-01T00:00:00", 5, ["ttft=2s"], "ttft=", True])

@@ -158,6 +158,27 @@ def test_decide_waits_for_planned_rates_and_adds_none_without_a_search():
     assert decide({"1024@1rps": Seen(Cell(1024, 16, rate=1.0))}, PLAN, ()) == Decision()
 
 
+def test_a_rate_at_which_the_client_did_not_keep_up_ends_the_way_up():
+    """It is no rate that the server failed at, and what lies above it would say as little: nothing is added."""
+    tally = Tally(record for rate in (1.0, 2.0, 4.0) for record in records(rate, 7.3))
+    (change,) = decide(tally.cells, PLAN, ()).add
+    assert change.cell.rate == 8.0
+    tally.cells["1024@4rps"].unusable = "event loop lag"
+    assert decide(tally.cells, PLAN, ()) == Decision()
+    tally = Tally(record for rate in (1.0, 2.0, 4.0, 8.0, 16.0) for record in records(rate, 7.3))
+    tally.cells["1024@16rps"].unusable = "event loop lag"
+    (change,) = decide(tally.cells, PLAN, ()).add
+    assert change.cell.rate == 5.66, "below it the search goes on"
+
+
+def test_a_rate_that_was_planned_before_is_tried_beside():
+    """What arrives scatters about what is planned: the middle of the interval may have been planned already."""
+    tally = Tally(record for rate in (4.0, 8.0) for record in records(rate, 7.3))
+    tally.cells["1024@5.66rps"] = Seen(Cell(1024, 16, rate=5.66))
+    (change,) = decide(tally.cells, PLAN, ()).add
+    assert change.cell.rate == 5.72
+
+
 # -- in a summary -----------------------------------------------------------------------------------------------------
 
 
@@ -213,6 +234,34 @@ def test_the_summary_says_the_highest_rate_and_its_interval(cells, interval, hig
     assert found["sentence"] == sentence
     verdicts = [row["sustained"] for row in found["rates"]]
     assert [verdict is None for verdict in verdicts] == [cell["validity"]["status"] == "invalid" for cell in cells]
+
+
+@pytest.mark.parametrize(
+    ("cells", "manifest", "why"),
+    [
+        ([cell_of(6.9), cell_of(7.1, dropped=50)], {}, ""),
+        ([cell_of(4.0), cell_of(8.0, dropped=50)], {"limit": "a budget"}, "the run ended before the search did"),
+        (
+            [cell_of(4.0), cell_of(8.0, status="invalid")],
+            {},
+            "at 8/s the load generator is not to be believed: use more workers, or a faster machine",
+        ),
+        ([cell_of(4.0), cell_of(8.0, dropped=50)], {}, "rates in between were measured already"),
+        (
+            [cell_of(0.2, dropped=50)],
+            {},
+            "0.1/s for 60 s is fewer than 10 requests: give it a longer --duration",
+        ),
+        ([cell_of(float(rate)) for rate in range(1, 25)], {}, "24 rates were measured"),
+    ],
+)
+def test_a_search_that_ends_early_says_why(cells, manifest, why):
+    """An interval wider than 5 % has its reason behind it; a sweep that was no search has none."""
+    plan = {"rate_search": True, "duration_s": 60.0}
+    (found,) = rate_search(cells, {"plan": plan, **manifest})
+    tail = f" It is not known to 5 %: {why}." if why else ""
+    (plain,) = rate_search(cells, {"plan": {**plan, "rate_search": False}, **manifest})
+    assert found["sentence"] == plain["sentence"] + tail
 
 
 @pytest.mark.parametrize(

@@ -177,7 +177,12 @@ def test_each_attempt_has_its_own_clock(clock, caller, prompt):
         def random(self):
             return 0.0
 
-    made = caller(BASE, transport, clock=clock, sleep=clock.sleep, policy=POLICY, rng=Straight())
+    again = []
+
+    def on_again(request_id, attempts):
+        again.append((request_id, [attempt["wait_ms"] for attempt in attempts], clock.waits.copy()))
+
+    made = caller(BASE, transport, clock=clock, sleep=clock.sleep, policy=POLICY, rng=Straight(), on_again=on_again)
     record = made.run(Call(lambda: prompt, labels(), scheduled_ns=clock.now))
     assert clock.waits == [1.0, 2.0]
     assert record.attempts == [
@@ -190,6 +195,8 @@ def test_each_attempt_has_its_own_clock(clock, caller, prompt):
     assert (record.scheduled_ms, record.ttft_sched_ms) == (-3230.0, 3330.0)
     assert (record.error_message, record.retry_after_ms) == (None, None)
     assert len({request.body for request in transport.requests}) == 1
+    # Told after each wait, just before the next attempt.
+    assert again == [(record.request_id, [1000.0], [1.0]), (record.request_id, [1000.0, 2000.0], [1.0, 2.0])]
 
 
 def test_the_first_outcome_is_told_before_any_wait_and_the_rest_can_be_given_up(clock, caller, prompt):

@@ -2,8 +2,6 @@
 
 import json
 import os
-import subprocess
-import sys
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
@@ -23,21 +21,11 @@ def environ(tmp_path):
 
 
 @pytest.fixture
-def loadkit(tmp_path, environ):
+def loadkit(tmp_path, environ, finished_warm):
     """Runs `loadkit WORDS` in an empty folder; returns the finished process."""
 
     def run(*words, **variables):
-        command = [sys.executable, "-m", "loadkit.cli.main", *words]
-        return subprocess.run(
-            command,
-            capture_output=True,
-            text=True,
-            timeout=HANG_S,
-            check=False,
-            cwd=tmp_path,
-            env={**environ, **variables},
-            stdin=subprocess.DEVNULL,
-        )
+        return finished_warm(words, cwd=tmp_path, env={**environ, **variables}, timeout=HANG_S)
 
     return run
 

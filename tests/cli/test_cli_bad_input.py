@@ -1,9 +1,11 @@
 """Bad input of `loadkit run`: one clear line that says what to change, the right exit code, and nothing left behind."""
 
 import os
+import sys
 
 import pytest
 
+from loadkit.cli import main as entry
 from loadkit.record.names import ExitCode
 
 ENDPOINTS = """
@@ -57,9 +59,12 @@ OPTIONS = [
     ("malformed file", ("--endpoints", "bad.toml", "--endpoint", "lab"), "bad.toml:2: "),
     ("misspelt field", ("--endpoints", "typo.toml", "--endpoint", "lab"), "typo.toml:3: endpoint lab: unknown key"),
     ("key in the file", ("--endpoints", "key.toml", "--endpoint", "lab"), "a key is written into the file"),
-    ("weights", ("--weights", "gone.gguf"), "--weights gone.gguf: no such file or folder"),
-    ("board", ("--target", "board", "--board", "orin"), "--target board: this version can load"),
     ("target", ("--target", "cloud"), "--target 'cloud': must be one of"),
+]
+# Found by what starts a target.
+TARGETS = [
+    ("weights", ("--weights", "gone.gguf"), "--weights gone.gguf: no such file or folder"),
+    ("board", ("--target", "board", "--board", "orin"), "--target board: give the URL of the server on the board"),
 ]
 
 
@@ -84,14 +89,42 @@ def refused(loadkit, tmp_path):
     return run
 
 
+@pytest.fixture
+def refused_early(tmp_path, environ, monkeypatch, capsys):
+    """As `refused`, of what must fail before a run is as much as prepared: without a process of its own."""
+
+    def run(*words):
+        for name in os.environ.keys() - environ.keys():
+            monkeypatch.delenv(name)
+        for name, value in environ.items():
+            monkeypatch.setenv(name, value)
+        monkeypatch.chdir(tmp_path)
+        monkeypatch.setitem(sys.modules, "loadkit.swarm.local", None)  # what would come next
+        assert entry.main(["run", *words]) == ExitCode.USAGE
+        done = capsys.readouterr()
+        assert done.out == ""
+        (line,) = done.err.splitlines()
+        assert line.startswith("loadkit: ")
+        assert not (tmp_path / "runs").exists()
+        return line
+
+    return run
+
+
+@pytest.mark.parametrize(("words", "says"), [row[1:] for row in TARGETS], ids=[row[0] for row in TARGETS])
+def test_a_target_that_there_is_not(refused, words, says):
+    """Found when it is looked for: exit code 2 and one line in all."""
+    assert says in refused(*words, code=ExitCode.USAGE)
+
+
 @pytest.mark.parametrize(("words", "says"), [row[1:] for row in OPTIONS], ids=[row[0] for row in OPTIONS])
-def test_an_option_that_cannot_be_used(refused, tmp_path, words, says):
+def test_an_option_that_cannot_be_used(refused_early, tmp_path, words, says):
     """Found while options are read: exit code 2 and one line in all."""
     (tmp_path / "endpoints.toml").write_text(ENDPOINTS)
     (tmp_path / "bad.toml").write_text('[endpoints.lab]\nbase_url = "http://h\n')
     (tmp_path / "typo.toml").write_text('[endpoints.lab]\nbase_url = "http://h"\nmodle = "m1"\n')
     (tmp_path / "key.toml").write_text('[endpoints.lab]\nbase_url = "http://h"\napi_key = "sk-abcdefabcdef1234"\n')
-    line = refused(*words, code=ExitCode.USAGE)
+    line = refused_early(*words)
     assert says in line
     assert "secretword" not in line
     assert "sk-abcdef" not in line

@@ -91,11 +91,11 @@ def test_json_is_the_knee_of_the_summary(loadkit, folder):
 
 
 def test_the_reports_of_a_run_have_its_sentence(loadkit, folder):
-    """Terminal and report.md end on the same sentence, the growth after it."""
+    """Terminal and report.md end on the same sentence, the growth before it."""
     done = loadkit("report", str(folder), COLUMNS="80")
     knee = json.loads((folder / "summary.json").read_text())["knee"]
     text = " ".join(done.stdout.split())
-    assert text.index(knee["sentence"]) < text.index("TTFT grows with the prompt")
+    assert text.index("TTFT grows with the prompt") < text.index(knee["sentence"])
     assert "TTFT bends at" in (folder / "report.md").read_text()
 
 

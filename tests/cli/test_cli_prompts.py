@@ -3,8 +3,6 @@
 import json
 import os
 import socket
-import subprocess
-import sys
 
 import pytest
 from tokenizers import Tokenizer, models, pre_tokenizers
@@ -15,14 +13,13 @@ BASE = ("--target", "sim", "--concurrency", "1", "--max-tokens", "2", "--rounds"
 
 
 @pytest.fixture
-def loadkit(tmp_path):
+def loadkit(tmp_path, finished_warm):
     """Runs the command line in an empty folder; gives the finished process."""
 
     def run(*words, **variables):
         left_out = [name for name in os.environ if name.lower().endswith("_proxy") or name.startswith("LOADKIT_")]
         environ = {name: value for name, value in os.environ.items() if name not in left_out} | variables
-        command = [sys.executable, "-m", "loadkit.cli.main", *words]
-        return subprocess.run(command, cwd=tmp_path, env=environ, capture_output=True, text=True, timeout=60)
+        return finished_warm(words, cwd=tmp_path, env=environ, timeout=60)
 
     return run
 

@@ -12,7 +12,7 @@ from loadkit import __version__
 from loadkit.cli import main as entry
 from loadkit.record.names import ExitCode
 
-NO_VERBS = {"__init__", "main", "streams"}
+NO_VERBS = {"__init__", "main", "streams", "engine_ladder"}  # the last is a verb of `engine`
 FILES = {path.stem for path in Path(entry.__file__).parent.glob("*.py")}
 MODULES = {name.replace("_", "-") for name in FILES - NO_VERBS}
 
@@ -76,7 +76,7 @@ def test_a_wrong_word_is_one_line(words, says, capsys):
 def test_explain_numbers_the_causes(name, capsys):
     """An outcome, a status code, a flag with dashes, or nothing: causes in checking order, numbered."""
     assert entry.main(["explain", *([name] if name else [])]) == ExitCode.COMPLETE
-    lines = capsys.readouterr().out.splitlines()
+    lines = capsys.readouterr().out.partition("\n\n")[0].splitlines()
     assert len(lines) >= 2
     assert [line.split(".")[0] for line in lines] == [str(n + 1) for n in range(len(lines))]
 

@@ -18,6 +18,7 @@ import pytest
 from gguf.quants import quantize
 
 from loadkit.engine import hf_folder
+from loadkit.engine.config import ModelConfig, from_hf
 
 ROOT = Path(__file__).parents[2]
 GOLDEN = Path(__file__).parent / "golden"
@@ -28,15 +29,21 @@ WEIGHTS = "SmolLM2-135M-Instruct.Q4_1.gguf"
 class Golden:
     """A tiny random model with the logits `transformers` computes for it."""
 
-    architecture: str
+    name: str
     folder: Path
     tokens: list[int]  # [T]
     logits: np.ndarray  # [T, V]
 
+    @property
+    def architecture(self) -> str:
+        """GGUF's name of it."""
+        return "llama" if self.name == "llama3" else self.name
 
-@pytest.fixture(params=["qwen2", "llama"])
+
+@pytest.fixture(params=["qwen2", "llama", "qwen3", "llama3"])
 def golden(request: pytest.FixtureRequest) -> Golden:
-    """Each golden model in turn: qwen2 is tied with biases, llama is neither."""
+    """Each golden model in turn: qwen2 has biases, qwen3 norms of queries and keys, llama3 stretched RoPE; only llama
+    has a head of its own."""
     stored = np.load(GOLDEN / f"{request.param}.npz")
     return Golden(request.param, GOLDEN / request.param, stored["tokens"].tolist(), stored["logits"])
 
@@ -54,9 +61,12 @@ def golden_tensors() -> Callable[[Golden], dict[str, np.ndarray]]:
 
 @pytest.fixture
 def write_gguf(tmp_path: Path, golden_tensors: Any) -> Callable[..., Path]:
-    """Write a golden model as GGUF as converters do: llama's query and key rows interleaved, matrices in `kind`."""
+    """Write a golden model as GGUF as converters do: llama's query and key rows interleaved, matrices in `kind`.
 
-    def write(golden: Golden, kind: str = "F32", *, name: str = "tiny.gguf", as_f32: bool = False) -> Path:
+    `as_f32` writes the values that `kind` leaves of them in float32; with `plain_words` every token is a whole text.
+    """
+
+    def write(golden: Golden, kind: str = "F32", *, name: str = "tiny.gguf", **how: bool) -> Path:
         config = json.loads((golden.folder / "config.json").read_text())
         path = tmp_path / name
         writer = gguf.GGUFWriter(path, golden.architecture)
@@ -67,13 +77,18 @@ def write_gguf(tmp_path: Path, golden_tensors: Any) -> Callable[..., Path]:
         writer.add_head_count(config["num_attention_heads"])
         writer.add_head_count_kv(config["num_key_value_heads"])
         writer.add_layer_norm_rms_eps(config["rms_norm_eps"])
+        head_dim = config.get("head_dim") or config["hidden_size"] // config["num_attention_heads"]
+        writer.add_key_length(head_dim)
+        writer.add_value_length(head_dim)
         writer.add_rope_freq_base(config["rope_parameters"]["rope_theta"])
-        add_byte_vocabulary(writer)
+        if (factors := config_of(golden).rope_factors) is not None:
+            writer.add_tensor("rope_freqs.weight", np.array(factors, np.float32))
+        add_vocabulary(writer, [f"w{index}" for index in range(256)] if how.get("plain_words") else byte_tokens())
         for hf_name, values in golden_tensors(golden).items():
             if golden.architecture == "llama" and ("q_proj" in hf_name or "k_proj" in hf_name):
                 heads = config["num_attention_heads" if "q_proj" in hf_name else "num_key_value_heads"]
                 values = values.reshape(heads, 2, -1, values.shape[1]).swapaxes(1, 2).reshape(values.shape)
-            add_tensor(writer, gguf_name(hf_name), values, kind, as_f32)
+            add_tensor(writer, gguf_name(hf_name, golden.architecture), values, kind, how.get("as_f32", False))
         writer.write_header_to_file()
         writer.write_kv_data_to_file()
         writer.write_tensors_to_file()
@@ -83,9 +98,13 @@ def write_gguf(tmp_path: Path, golden_tensors: Any) -> Callable[..., Path]:
     return write
 
 
-def gguf_name(name: str) -> str:
+def config_of(golden: Golden) -> ModelConfig:
+    return from_hf(json.loads((golden.folder / "config.json").read_text()))
+
+
+def gguf_name(name: str, architecture: str) -> str:
     """GGUF's own table of names, so that the loader's table is checked against it."""
-    mapping = gguf.get_tensor_name_map(gguf.MODEL_ARCH.LLAMA, 4)
+    mapping = gguf.get_tensor_name_map(gguf.MODEL_ARCH[architecture.upper()], 4)
     found = mapping.get_name(name, try_suffixes=(".weight", ".bias"))
     assert found is not None, name
     return found
@@ -100,12 +119,15 @@ def add_tensor(writer: gguf.GGUFWriter, name: str, values: np.ndarray, kind: str
     writer.add_tensor(name, data, raw_dtype=quantised)
 
 
-def add_byte_vocabulary(writer: gguf.GGUFWriter) -> None:
+def byte_tokens() -> list[str]:
     """252 byte tokens (the four highest bytes occur in no UTF-8 text), one merge, and chat specials: 256 tokens."""
     printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
     others = iter(range(0x100, 0x200))
     letters = [chr(byte) if byte in printable else chr(next(others)) for byte in range(256)]
-    tokens = [*letters[:252], "he", "<|endoftext|>", "<|im_start|>", "<|im_end|>"]
+    return [*letters[:252], "he", "<|endoftext|>", "<|im_start|>", "<|im_end|>"]
+
+
+def add_vocabulary(writer: gguf.GGUFWriter, tokens: list[str]) -> None:
     writer.add_tokenizer_model("gpt2")
     writer.add_tokenizer_pre("qwen2")
     writer.add_token_list(tokens)

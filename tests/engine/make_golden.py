@@ -14,7 +14,14 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from transformers import LlamaConfig, LlamaForCausalLM, Qwen2Config, Qwen2ForCausalLM
+from transformers import (
+    LlamaConfig,
+    LlamaForCausalLM,
+    Qwen2Config,
+    Qwen2ForCausalLM,
+    Qwen3Config,
+    Qwen3ForCausalLM,
+)
 
 GOLDEN = Path(__file__).parent / "golden"
 TOKENS = 200
@@ -30,9 +37,20 @@ DIMENSIONS = {
     "initializer_range": 0.1,
     "use_cache": False,
 }
+# Short waves, long ones and some in between, within the 200 tokens.
+LLAMA3_ROPE = {
+    "rope_type": "llama3",
+    "rope_theta": 10_000.0,
+    "factor": 8.0,
+    "low_freq_factor": 1.0,
+    "high_freq_factor": 4.0,
+    "original_max_position_embeddings": 128,
+}
 MODELS = {
     "qwen2": (Qwen2Config, Qwen2ForCausalLM, {"tie_word_embeddings": True, "rope_theta": 1_000_000.0}),
     "llama": (LlamaConfig, LlamaForCausalLM, {"tie_word_embeddings": False, "rope_theta": 10_000.0}),
+    "qwen3": (Qwen3Config, Qwen3ForCausalLM, {"head_dim": 32, "tie_word_embeddings": True, "rope_theta": 1_000_000.0}),
+    "llama3": (LlamaConfig, LlamaForCausalLM, {"tie_word_embeddings": True, "rope_parameters": LLAMA3_ROPE}),
 }
 
 

@@ -59,7 +59,7 @@ def test_rope_theta_of_new_and_old_configs():
         ({"use_sliding_window": True}, "use_sliding_window is not supported"),
         ({"attention_bias": True}, "attention_bias is not supported"),
         ({"vocab_size": None}, "vocab_size must be an integer"),
-        ({"num_hidden_layers": 0}, "layers must be at least 1"),
+        ({"num_hidden_layers": 0}, "layers must be from 1"),
         ({"num_key_value_heads": 3}, "do not divide"),
         ({"head_dim": 63}, "even head dimension"),
     ],

@@ -100,18 +100,20 @@ def test_cache_bounds_are_kept(golden):
         Model(model.config, model.weights, context=513)
 
 
-def test_a_failing_piece_does_not_hang_the_others(golden):
-    """When one thread's piece fails, the pass fails, and the next pass is right again."""
+@pytest.mark.parametrize("rank", [0, 2])
+def test_a_failing_thread_does_not_hang_the_others(golden, rank):
+    """When one thread fails in the middle of a pass, the pass fails, and the next pass is right again."""
     model = Model(*hf_folder.load(golden.folder), threads=3)
-    run, lane = model._lanes[0].run, model._lanes[0]
+    lane = model._lanes[rank]
+    feed_forward = lane._feed_forward
 
     def fail(*_: object) -> None:
         raise MemoryError("no room")
 
-    lane.run = fail
+    lane._feed_forward = fail
     with pytest.raises(MemoryError, match="no room"):
         model.extend(golden.tokens[:120], model.new_cache(200))
-    lane.run = run
+    lane._feed_forward = feed_forward
     assert np.abs(in_chunks(model, golden.tokens, [200]) - golden.logits).max() < TOLERANCE
 
 
@@ -127,6 +129,7 @@ def test_blocked_attention_equals_its_definition(start, count, kv_heads, group, 
     q = (scale * rng.standard_normal((count, kv_heads, group, 4))).astype(np.float32)
     keys, values = (rng.standard_normal((kv_heads, 100, 4)).astype(np.float32) for _ in range(2))
     out = np.empty_like(q)
+    tolerance = 2e-5 * max(scale / 5, 1)  # float32 scores of hundreds are themselves rounded by 3e-5
     block = pytest.MonkeyPatch()
     with block.context() as patch:
         patch.setattr(attention, "QUERY_BLOCK", 8)
@@ -138,9 +141,9 @@ def test_blocked_attention_equals_its_definition(start, count, kv_heads, group, 
         shares = np.exp(scores - scores.max(-1, keepdims=True))
         shares /= shares.sum(-1, keepdims=True)
         expected = np.einsum("kgs,ksh->kgh", shares, values[:, :seen].astype(float))
-        np.testing.assert_allclose(out[row], expected, atol=2e-5)
+        np.testing.assert_allclose(out[row], expected, atol=tolerance)
         alone = attention.decode_attention(q[row], keys[:, :seen], values[:, :seen])
-        np.testing.assert_allclose(alone, expected, atol=2e-5)
+        np.testing.assert_allclose(alone, expected, atol=tolerance)
 
 
 def dims(kv_heads: int, group: int) -> ModelConfig:
@@ -182,8 +185,10 @@ def test_gguf_logits_equal_the_folder(golden, write_gguf, kind, tolerance):
     """A GGUF file gives the folder's logits (llama's interleaved query and key rows included), up to its precision."""
     model = Model(*gguf_file.load(gguf_file.GgufFile(write_gguf(golden, kind))))
     expected = hf_folder.load(golden.folder)[0]
-    assert replace(model.config, rms_eps=expected.rms_eps) == expected
-    assert model.config.rms_eps == pytest.approx(expected.rms_eps)  # a float32 in the file
+    # These are float32 in the file.
+    assert model.config.rms_eps == pytest.approx(expected.rms_eps)
+    assert model.config.rope_factors == (expected.rope_factors and pytest.approx(expected.rope_factors))
+    assert replace(model.config, rms_eps=expected.rms_eps, rope_factors=expected.rope_factors) == expected
     logits = in_chunks(model, golden.tokens, [512])
     assert np.abs(logits - golden.logits).max() < tolerance
 

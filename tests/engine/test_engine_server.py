@@ -74,7 +74,8 @@ def test_a_chat_stream(engine):
     assert usage["usage"]["completion_tokens"] == 6
     assert usage["usage"]["prompt_tokens_details"] == {"cached_tokens": 0}
     assert set(usage["timings"]) == {
-        "prompt_n", "prompt_ms", "predicted_n", "predicted_ms", "predicted_per_token_ms", "cache_n", "queue_ms",
+        "cache_n", "prompt_n", "prompt_ms", "prompt_per_token_ms", "prompt_per_second", "predicted_n", "predicted_ms",
+        "predicted_per_token_ms", "predicted_per_second", "queue_ms", "tokenize_ms",
     }  # fmt: skip
     assert len({event["id"] for event in (role, *texts, finish, usage)}) == 1
     whole = engine.post(CHAT, options)[2]["choices"][0]["message"]["content"]
@@ -243,14 +244,14 @@ def test_streams_run_together(engine):
 
 
 def test_a_full_queue_and_a_client_that_leaves(start_engine):
-    """One slot, one place in the queue: the third is 429 with Retry-After; when the first leaves, the second runs."""
+    """One slot, one place in the queue: the third is 503 with Retry-After; when the first leaves, the second runs."""
     engine = start_engine("--slots", "1", "--queue", "1", "--context", "4096")
     first = engine.stream(CHAT, messages=HELLO, max_tokens=4000)
     first.next_text()
     second = engine.stream(CHAT, messages=HELLO, max_tokens=3)
     assert next(iter(second))["choices"][0]["delta"]["role"] == "assistant"
     status, headers, body = engine.post(CHAT, {"messages": HELLO, "max_tokens": 3})
-    assert (status, body["error"]["code"]) == (429, "rate_limit_exceeded")
+    assert (status, body["error"]["code"]) == (503, "overloaded")
     assert 1 <= int(headers["retry-after"]) <= 60
     assert (engine.metric("num_requests_running"), engine.metric("num_requests_waiting")) == (1, 1)
     first.leave()
@@ -261,18 +262,17 @@ def test_a_full_queue_and_a_client_that_leaves(start_engine):
     assert engine.metric("num_requests_running") == 0
 
 
-def test_connections_are_bounded(start_engine):
-    """The connection after the 512th is told 503 and closed; those before it are still served."""
-    engine = start_engine()
+def test_the_longest_idle_connection_makes_room(start_engine):
+    """With every connection taken, a newcomer is served and the one that has waited longest is closed."""
+    engine = start_engine("--connections", "20")
     address = ("127.0.0.1", engine.port)
+    assert engine.ready["connections"] == 20
     with contextlib.ExitStack() as held:
-        first = held.enter_context(socket.create_connection(address, timeout=60))
-        for _ in range(511):
-            held.enter_context(socket.create_connection(address, timeout=60))
-        with socket.create_connection(address, timeout=60) as refused:
-            assert refused.recv(100).startswith(b"HTTP/1.1 503 ")
-        first.sendall(b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n")
-        assert first.recv(100).startswith(b"HTTP/1.1 200 ")
+        first, second, *_ = [held.enter_context(socket.create_connection(address, timeout=60)) for _ in range(20)]
+        assert engine.request("GET", "/health")[0] == 200
+        assert first.recv(1) == b""
+        second.sendall(b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n")
+        assert second.recv(100).startswith(b"HTTP/1.1 200 ")
 
 
 def test_the_same_seed_serves_the_same_text(start_engine, engine):
@@ -330,3 +330,22 @@ def test_a_gguf_is_served(golden, write_gguf, start_engine):
     body = engine.post(CHAT, {"messages": HELLO, "max_tokens": 8, "ignore_eos": True})[2]
     assert body["usage"]["prompt_tokens"] == HELLO_TOKENS - 1  # "he" is one token
     assert body["usage"]["completion_tokens"] == 8
+
+
+def test_a_client_that_waits_to_send_its_body(engine):
+    """`Expect: 100-continue` is answered before the body comes, and not when the body will be refused."""
+    body = json.dumps({"content": "abc"}).encode()
+    head = (
+        f"POST /tokenize HTTP/1.1\r\nConnection: close\r\nExpect: 100-continue\r\nContent-Length: {len(body)}\r\n\r\n"
+    )
+    with socket.create_connection(("127.0.0.1", engine.port), timeout=60) as client:
+        client.sendall(head.encode())
+        assert client.recv(100) == b"HTTP/1.1 100 Continue\r\n\r\n"
+        client.sendall(body)
+        said = b""
+        while part := client.recv(65536):
+            said += part
+    assert said.startswith(b"HTTP/1.1 200 ")
+    assert said.endswith(b'{"tokens":[97,98,99],"count":3}')
+    refused = head.replace(str(len(body)), "9" * 12)
+    assert raw_exchange(engine, refused.encode()).startswith(b"HTTP/1.1 413 ")

@@ -282,7 +282,7 @@ def test_the_manual_says_what_the_manifests_are(overlay, k8s, root):
     assert re.search(rf"^\| `{overlay.name}` \| .* \| {workers} \|$", text, re.MULTILINE)
     names = {item["metadata"]["name"] for item in overlay.objects}
     assert {name for name in re.findall(r"job/([\w-]+)", text) if name.endswith(overlay.name)} <= names
-    for path in re.findall(r"k8s/[\w./-]*[\w]", text):
+    for path in re.findall(r"(?<![\w/])k8s/[\w./-]*[\w]", text):
         assert (root / path).exists(), path
 
 

@@ -16,7 +16,8 @@ MADE = {name: make().to_json() for name, make in DASHBOARDS.items()}
 LEAST_WINDOW_S = 4 * SCRAPE_S
 SOURCE = {"type": "prometheus", "uid": "${datasource}"}
 UNITS = {
-    "s", "short", "reqps", "percentunit", "suffix: tok/s", "hertz", "celsius", "watt", "Bps", "string", "bool_yes_no",
+    "s", "short", "reqps", "percentunit", "suffix: tok/s", "hertz", "celsius", "watt", "Bps", "bytes", "string",
+    "bool_yes_no",
 }  # fmt: skip
 
 

@@ -26,7 +26,7 @@ SERVER_ROW = {
 }  # fmt: skip
 BOARD_ROW = {
     "kind": "board", "frequency_hz": {"big": 2.3e9}, "temperature_c": {"soc": 61.0}, "power_w": {"in": 7.5},
-    "memory_bytes_per_s": {"all": 1e10},
+    "memory_bytes_per_s": {"all": 1e10}, "cooling": {"cpu": 1.0}, "load": {"npu": 0.9}, "memory": {"total": 8e9},
 }  # fmt: skip
 
 

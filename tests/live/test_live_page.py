@@ -44,7 +44,8 @@ def used(registry, answer):
     made.health({"kind": "server", "running": 1.0, "waiting": 0.0, "kv_usage": 0.5, "preemptions": 0.0,
                  "prefix_hit": 0.1, "queue_ms": 1.0, "prefill_ms": 2.0, "ttft_ms": 4.0})  # fmt: skip
     made.health({"kind": "board", "temperature_c": {"soc": 40.0}, "frequency_hz": {"big": 2.4e9},
-                 "power_w": {"in": 7.5}, "memory_bytes_per_s": {"all": 1e9}})  # fmt: skip
+                 "power_w": {"in": 7.5}, "memory_bytes_per_s": {"all": 1e9}, "cooling": {"cpu": 0.0},
+                 "load": {"npu": 0.1}, "memory": {"total": 1e9}})  # fmt: skip
     times = {"p50": 1.0, "p90": 1.0, "p95": 1.0, "p99": 1.0, "n": 1}
     cell = {"tier_tokens": 4096, "concurrency": 1, "validity": {"status": "valid"}}
     cell |= dict.fromkeys(("ttft_ms", "itl_ms", "tpot_ms", "e2e_ms"), times)

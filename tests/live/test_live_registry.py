@@ -35,6 +35,18 @@ def test_every_outcome_is_there_at_zero(registry):
     assert set(found.values()) == {0}
 
 
+def test_arrivals_of_an_open_loop_are_counted_as_telemetry_tells():
+    """Rows of any process add up; a cell of a closed loop stays at zero."""
+    made = Registry(About("r", "e", ((1024, "2rps"), (1024, 4))))
+    place = ("e", "1024", "2rps")
+    assert dict(made.families["loadkit_arrivals_total"].scalars()) == {place: 0, ("e", "1024", "4"): 0}
+    for cells in ({"1024@2rps": [5, 0]}, {"1024@2rps": [7, 3], "1024@8rps#2": [1, 1]}, None):
+        made.health({"kind": "telemetry", "worker": "w", **({} if cells is None else {"arrivals": cells})})
+    assert value(made, "loadkit_arrivals_total", *place) == 12
+    assert value(made, "loadkit_dropped_arrivals_total", *place) == 3
+    assert value(made, "loadkit_dropped_arrivals_total", "e", "1024", "8rps#2") == 1
+
+
 def test_every_outcome_has_a_usual_code():
     """The table of codes covers the closed set of outcomes, with codes of the closed set."""
     assert set(USUAL_CODES) == set(Outcome)

@@ -3,6 +3,8 @@
 import random
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from loadkit.plan.budget import Budget, Ledger, Spent, budget_of, spent_by
 from loadkit.plan.endpoint import Endpoint
@@ -116,8 +118,8 @@ def test_a_cost_needs_prices():
 @pytest.mark.parametrize(
     ("name", "text"),
     [
-        ("tokens", "the budget of 5,000 tokens is used up: 4,900 tokens are spent, and what is in flight or next"),
-        ("cost", "the budget of 0.5 USD is used up: 0.0188 USD are spent, and what is in flight or next"),
+        ("tokens", "the budget of 5,000 tokens has no room left: 4,900 tokens are spent, and what is in flight"),
+        ("cost", "the budget of 0.5 USD has no room left: 0.0188 USD are spent, and what is in flight or next"),
         ("seconds", "the budget of 60 s is used up: 61 s have passed"),
     ],
 )
@@ -125,3 +127,22 @@ def test_the_sentence_says_limit_and_use(name, text):
     """One sentence for manifest, report and terminal."""
     budget = Budget(5000, 0.5, 60.0, price_input=2.0, price_output=10.0)
     assert budget.sentence(name, Spent(3775, 1125), 61.4).startswith(text)
+
+
+@given(
+    limit=st.integers(1, 10**9),
+    spent=st.integers(0, 10**6),
+    prompt=st.integers(0, 5000),
+    output=st.integers(1, 500),
+    longer=st.floats(1, 2),
+)
+def test_the_number_of_requests_there_is_room_for_fits_and_one_more_does_not(limit, spent, prompt, output, longer):
+    """Whatever was spent, and where prompts turned out longer than planned; none without a limit."""
+    ledger = Ledger(Budget(tokens=limit))
+    ledger.end(record(int(100 * longer), 0) | {"attempts": []})
+    ledger.spent = Spent(spent, 0)
+    n = ledger.requests(Spent(prompt, output))
+    assert n >= 0
+    assert n == 0 or ledger.refuse(Spent(prompt * n, output * n)) is None
+    assert ledger.refuse(Spent(prompt * (n + 1), output * (n + 1))) == "tokens"
+    assert Ledger(Budget(seconds=5.0)).requests(Spent(prompt, output)) is None

@@ -150,6 +150,18 @@ def test_llama_cpp_timings():
     assert record["unit_price_ms"] == 20.0
 
 
+def test_a_queue_is_told_beside_timings_or_in_an_object_of_its_own():
+    """The embedded engine adds its queue to `timings`, in ms; Cerebras puts seconds into `time_info`."""
+    timings = {"prompt_n": 4, "queue_ms": 1.5, "prompt_ms": 12.5, "predicted_n": 1, "predicted_ms": 0.0}
+    seconds = {"queue_time": 0.0015, "prompt_time": 0.0125, "completion_time": 0.25, "total_time": 0.3}
+    usage = {"prompt_tokens": 4, "completion_tokens": 1}
+    for last, decode in (({"timings": timings}, 0.0), ({"usage": usage, "time_info": seconds}, 250.0)):
+        reads = [(20, delta(content="a")), (41, delta("stop")), (42, event({"choices": [], **last})), DONE]
+        record = replay("openai-chat", reads, "chunked_end", 200, SSE)
+        found = [record[f"server_{part}_ms"] for part in ("queue", "prefill", "decode")]
+        assert found == pytest.approx([1.5, 12.5, decode])
+
+
 def test_progress_chunks_are_no_tokens():
     """Role chunks that llama.cpp sends during prefill do not stop TTFT."""
     progress = {"choices": [{"delta": {"role": "assistant", "content": None}}], "prompt_progress": {"processed": 5}}

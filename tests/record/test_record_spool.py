@@ -53,6 +53,37 @@ def test_rows_are_numbered_and_come_back_in_order(tmp_path):
     assert list(read) == [request(1), sample(5.0), request(2)]
 
 
+def test_a_request_that_was_tried_again_has_all_its_attempts(tmp_path):
+    """Of a killed worker: those that had ended as they ended, then the one that was cut: the server saw them all."""
+    made = Spool(tmp_path, RUN, "w")
+    for name in ("a", "b", "c"):
+        made.begun({"request_id": name, "run_id": RUN, "cell": "64x1"})
+    refused = {"outcome": "rate_limited", "http_status": 429, "start_ms": 0.0, "end_ms": 5.0, "wait_ms": 100.0}
+    made.tried("a", [refused])
+    made.tried("a", [refused, refused])
+    made.tried("b", [refused])
+    made.append({**request(9), "request_id": "b"})
+    made.tried("nobody", [refused])
+    made.close()
+    ended, tried, cut = list(Spooled(made.path))
+    assert ended["request_id"] == "b"
+    outcomes = [[attempt["outcome"] for attempt in row["attempts"]] for row in (tried, cut)]
+    assert outcomes == [["rate_limited", "rate_limited", "aborted"], ["aborted"]]
+    assert tried["attempts"][:2] == [refused, refused]
+    assert {row["outcome"] for row in (tried, cut)} == {"aborted"}
+
+
+@pytest.mark.parametrize("damage", [None, 5, ["x"], {"outcome": "ok"}])
+def test_attempts_that_cannot_be_read_are_none(tmp_path, damage):
+    """A damaged row of an attempt leaves the one that was cut."""
+    made = Spool(tmp_path, RUN, "w")
+    made.begun({"request_id": "a", "run_id": RUN})
+    made.tried("a", damage)
+    made.close()
+    (row,) = Spooled(made.path)
+    assert [attempt["outcome"] for attempt in row["attempts"]] == ["aborted"]
+
+
 @pytest.mark.parametrize("cut", [1, 40, 300])
 def test_a_spool_that_was_cut_gives_all_whole_lines(tmp_path, cut):
     """A killed process loses the line it was writing, no other; the loss is counted."""

@@ -4,8 +4,9 @@ import io
 
 import pytest
 
+from loadkit.analysis.ending import course
 from loadkit.analysis.summary import summarise
-from loadkit.report import numbers, terminal
+from loadkit.report import bends, numbers, terminal, words
 
 
 def shown(summary, width=80, encoding="utf-8"):
@@ -110,12 +111,35 @@ def test_what_is_not_valid_is_said_in_words(summary):
     assert "Cells marked ! are invalid and kept out of every fit; cells marked ? are suspect." in text
 
 
-def test_knee_and_growth_close_the_report(summary):
-    """Totals, the sentences on knees, and the growth sentence end the report."""
+@pytest.mark.parametrize(
+    ("refine", "kind", "line"),
+    [
+        (None, "none", None),
+        ({"wanted": 2, "added": 1}, "none", None),
+        ({"wanted": 2, "added": 0}, "none", "--refine 2 added no tier: there is no knee to narrow."),
+        (
+            {"wanted": 2, "added": 0},
+            "bend",
+            "--refine 2 added no tier: the knee is known to half a step of the ladder.",
+        ),
+    ],
+)
+def test_refining_that_added_nothing_is_said(summary, refine, kind, line):
+    """With its reason; nothing is said where it added a tier or was not asked for."""
+    knee = {**summary["knee"], "length": {**(summary["knee"]["length"] or {}), "kind": kind}}
+    run = course({"ended_at": "now", "visits": []})
+    found = words.course({**summary, "knee": knee, "course": {**run, "refine": refine}})
+    assert [text for text in found if "--refine" in text] == ([] if line is None else [line])
+
+
+def test_growth_and_knee_close_the_report(summary):
+    """Totals, the growth sentence, and last the sentences on knees."""
     joined = " ".join(shown(summary).split())
-    at = [joined.index("Totals: 20 requests"), joined.index(summary["knee"]["sentence"])]
+    last = list(bends.sentences(summary["knee"]))
+    at = [joined.index(text) for text in ("Totals: 20 requests", summary["growth"]["sentence"], last[0])]
     assert at == sorted(at)
-    assert joined.endswith(summary["growth"]["sentence"])
+    assert summary["knee"]["sentence"] in last
+    assert joined.endswith(last[-1])
     assert "output tokens 288 by usage; up to 1024 prompt tokens without an answer." in joined
 
 

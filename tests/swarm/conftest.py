@@ -83,10 +83,17 @@ class Sim:
 class Run:
     """A run under way or ended. Standard output and error are files, so that nobody has to read them."""
 
-    def __init__(self, folder, command, env=None, prefix=(), **options):
+    def __init__(self, folder, command, env=None, prefix=(), warm=None, **options):
+        """`warm` starts a process of its own kind for the words of a command, instead of Python."""
         self.cwd = folder
         kept = {name: os.environ[name] for name in KEPT_VARIABLES if name in os.environ}
         environ = {**kept, "HOME": str(folder), "PYTHONUNBUFFERED": "1", **(env or {})}
+        if warm is not None:
+            streams = {"out": folder / "stdout", "err": folder / "stderr"}
+            for path in streams.values():
+                path.touch()  # it may be read before the process has come so far
+            self.process = warm(command, cwd=folder, env=environ, **streams)
+            return
         with (folder / "stdout").open("wb") as out, (folder / "stderr").open("wb") as err:
             streams = {"stdin": subprocess.DEVNULL, "stdout": out, "stderr": err, **options}
             words = [*prefix, sys.executable, *command]
@@ -250,6 +257,20 @@ class Fleet:
         assert self.run.sent == self.server.received(self.run.manifest["run_id"])
         self.check_tidy()
 
+    def check_killed(self, streams=2):
+        """Every request that reached the server is a record, once, although a worker was killed. What it had in flight,
+        one request a stream at most, is aborted: cut off, or answered and not read to the end, or about to be sent."""
+        run_id = self.run.manifest["run_id"]
+        received = self.server.received(run_id)
+        gone = {row["request_id"] for row in self.server.requests(run_id) if row["end"] == "client_gone"}
+        aborted = {row["request_id"] for row in self.run.records if row["outcome"] == "aborted"}
+        assert received - self.run.sent == Counter()
+        assert set(self.run.sent - received) | gone <= aborted
+        assert len(aborted) <= streams
+        assert {row["error_message"] for row in self.run.records if row["outcome"] == "aborted"} <= {
+            "its worker was killed"
+        }
+
     def check_tidy(self, but=()):
         """No process, no spool, no prompts left, and no traceback."""
         assert self.alive() == []
@@ -329,22 +350,27 @@ def side_by_side(tmp_path_factory):
 
 
 @pytest.fixture(scope="session")
-def loadkit(start):
-    """loadkit(url, *options): `loadkit run`, started."""
+def loadkit(start, warm):
+    """loadkit(url, *options): `loadkit run`, started; with its imports already done, where nothing else is asked of its
+    process. Many runs begin at once, and all that they would do for a while is import."""
 
-    def begin(url, *options, **more):
-        return start("-m", "loadkit.cli.main", "run", *([url] if url else []), *options, **more)
+    def begin(url, *options, env=None, **more):
+        words = ("run", *([url] if url else []), *options)
+        if more:
+            return start("-m", "loadkit.cli.main", *words, env=env, **more)
+        return start(*words, env=env, warm=warm("run"))
 
     return begin
 
 
 @pytest.fixture(scope="session")
-def locust(start):
-    """locust(file, url, *options): `locust --headless`, started."""
+def locust(start, warm):
+    """locust(file, url, *options): `locust --headless`, started as `loadkit` is."""
 
-    def begin(file, url, *options, headless=True, **more):
+    def begin(file, url, *options, headless=True, env=None, **more):
         mode = ["--headless"] if headless else []
-        return start("-m", "locust", "-f", file, *mode, *(["--url", url] if url else []), *options, **more)
+        words = ("-m", "locust", "-f", file, *mode, *(["--url", url] if url else []), *options)
+        return start(*words, env=env, **(more or {"warm": warm("run")}))
 
     return begin
 
@@ -368,18 +394,24 @@ def locustfile(tmp_path_factory):
 
 
 @pytest.fixture
-def snippet(tmp_path):
-    """snippet(code, *words): run code in a process of its own; its standard output, from JSON."""
+def snippet(tmp_path, finished_warm):
+    """snippet(code, *words): run code in a process that has imported Locust; its standard output, from JSON."""
 
     def run(code, *words):
-        done = subprocess.run(
-            [sys.executable, "-c", code, *words],
-            capture_output=True,
-            text=True,
-            timeout=HANG_S,
-            cwd=tmp_path,
-            check=False,
-        )
+        done = finished_warm(("-c", code, *words), cwd=tmp_path, env=dict(os.environ), timeout=HANG_S)
+        assert done.returncode == 0, done.stderr
+        return json.loads(done.stdout)
+
+    return run
+
+
+@pytest.fixture
+def fresh_snippet(tmp_path):
+    """As `snippet`, in a process that has imported nothing."""
+
+    def run(code, *words):
+        command = [sys.executable, "-c", code, *words]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=HANG_S, cwd=tmp_path, check=False)
         assert done.returncode == 0, done.stderr
         return json.loads(done.stdout)
 

@@ -38,20 +38,16 @@ def tiny_disk(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def runs(make_sim, sim, loadkit, locust, locustfile, locustfiles, tiny_disk):
-    """Every run of this module but those with a target of their own, under way at once."""
+def runs(make_sim, sim, loadkit, locust, locustfile, tiny_disk):
+    """Every run of this module but those that lose their servers, under way at once."""
     killed = make_sim("--ttft-ms", "100", "--itl-ms", "4")
     narrow = make_sim("--ttft-ms", "1000", "--slots", "1", "--queue", "0")
-    dying = {host: make_sim("--ttft-ms", "300", "--itl-ms", "4") for host in ("loadkit", "locust")}
-    two_tiers = ("--tiers", "32,48", *PLAN[2:], "--rounds", "100")
 
     def restrict():
         resource.setrlimit(resource.RLIMIT_FSIZE, (FILE_LIMIT, FILE_LIMIT))
 
     runs = {
-        "killed": loadkit(killed.url, *PLAN, "--rounds", "500"),
-        "loadkit": loadkit(dying["loadkit"].url, *two_tiers),
-        "locust": locust(locustfiles / "ladder.py", dying["locust"].url, *two_tiers),
+        "killed": loadkit(killed.url, *PLAN, "--rounds", "2000"),
         "limited": loadkit(sim.url, *PLAN, "--rounds", "1000", preexec_fn=restrict),
         "narrow": loadkit(narrow.url, *PLAN, "--rounds", "1", "--no-retry"),
         "busy": locust(locustfile(BUSY), sim.url, *PLAN, "--rounds", "4"),
@@ -59,20 +55,32 @@ def runs(make_sim, sim, loadkit, locust, locustfile, locustfiles, tiny_disk):
     if tiny_disk is not None:
         runs["full"] = loadkit(sim.url, *PLAN, "--rounds", "1000", "--out", tiny_disk)
         (runs["full"].cwd / "runs").symlink_to(tiny_disk)
-    for name, server in {"killed": killed, "narrow": narrow, **dying}.items():
+    for name, server in {"killed": killed, "narrow": narrow}.items():
         runs[name].server = server
     return runs
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
+def dying(request, make_sim, loadkit, locust, locustfiles):
+    """A run of a minute by either command line, begun when it is looked at, and the server that is going to die."""
+    server = make_sim("--ttft-ms", "300", "--itl-ms", "4")
+    words = ("--tiers", "32,48", *PLAN[2:], "--rounds", "100")
+    if request.param == "loadkit":
+        run = loadkit(server.url, *words)
+    else:
+        run = locust(locustfiles / "ladder.py", server.url, *words)
+    run.server = server
+    return run
+
+
+@pytest.fixture
 def embedded(loadkit, until):
-    """Two runs against simulators of their own, begun."""
+    """A run against a simulator of its own, begun: it takes ten seconds."""
     plan = ("--target", "sim", "--tiers", "32", "--concurrency", "1", "--rounds", "100", "--max-tokens", "3")
-    runs = [loadkit(None, *plan) for _ in range(2)]
-    for run in runs:
-        manifest = run.cwd / "runs" / "latest" / "manifest.json"
-        until(lambda run=run, path=manifest: path.exists() and run.manifest["started_at"], "a run")
-    return runs
+    run = loadkit(None, *plan)
+    manifest = run.cwd / "runs" / "latest" / "manifest.json"
+    until(lambda: manifest.exists() and run.manifest["started_at"], "a run")
+    return run
 
 
 def test_a_killed_run_leaves_every_finished_request(runs, start):
@@ -129,7 +137,7 @@ def test_a_file_that_may_not_grow_ends_the_run(runs, sim):
 
 def test_a_report_that_cannot_be_written_is_one_line(sim, loadkit, until):
     """The records are whole all the same; the run is not complete."""
-    run = loadkit(sim.url, *PLAN, "--rounds", "3")
+    run = loadkit(sim.url, *PLAN, "--rounds", "40")  # long enough to come in between
     until(lambda: (run.cwd / "runs" / "latest").exists(), "a folder")
     (run.folder / "summary.json.part").mkdir()  # stands where the summary is to be written
     assert run.end() == 3, run.err
@@ -137,13 +145,13 @@ def test_a_report_that_cannot_be_written_is_one_line(sim, loadkit, until):
     assert "summary.json" in line
     assert "Traceback" not in run.err
     assert run.manifest["ended_at"]
-    assert sum(row["phase"] == "measure" for row in run.records) == 6
+    assert sum(row["phase"] == "measure" for row in run.records) == 80
 
 
-@pytest.mark.parametrize("host", ["loadkit", "locust"])
-def test_a_server_that_dies_is_an_outcome(runs, host):
+@pytest.mark.parametrize("dying", ["loadkit", "locust"], indirect=True)
+def test_a_server_that_dies_is_an_outcome(dying):
     """Requests in flight break, later ones find nobody; every one has its name, and the run ends by itself."""
-    run = runs[host]
+    run = dying
     run.server.reached(received=4, in_flight=2)
     run.server.kill()
     assert run.end() == run.summary["exit_code"]
@@ -171,7 +179,7 @@ def test_a_blocked_loop_is_seen_and_makes_the_cell_invalid(runs):
 
 def test_a_killed_run_leaves_no_target_behind(embedded, until):
     """A target of our own computes in a process beside the one that measures, and ends with it, however that ends."""
-    run = embedded[0]
+    run = embedded
     pid = run.manifest["target"]["pid"]
     os.kill(pid, 0)
     assert pid != run.process.pid
@@ -190,7 +198,7 @@ def test_a_killed_run_leaves_no_target_behind(embedded, until):
 
 def test_a_target_of_our_own_that_dies_makes_the_run_incomplete(embedded):
     """It is said, in the manifest too."""
-    run = embedded[1]
+    run = embedded
     os.kill(run.manifest["target"]["pid"], signal.SIGKILL)
     assert run.end() in (3, 5, 6), run.err
     assert run.manifest["fault"] == "the sim ended by itself while it was loaded"

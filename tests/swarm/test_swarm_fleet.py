@@ -8,8 +8,8 @@ from functools import partial
 
 import pytest
 
-# Many processes at once: beside other tests a worker would come to its turn too late.
-pytestmark = pytest.mark.quiet
+# Many processes at once: beside several other tests a worker would come to its turn too late.
+pytestmark = pytest.mark.crowd
 
 ROUNDS = 4
 PLAN = ("--tiers", "32", "--concurrency", "4", "--rounds", str(ROUNDS), "--max-tokens", "4", "--no-check")
@@ -183,12 +183,8 @@ def test_a_killed_worker_is_replaced(fleets):
     assert "a worker was lost" in first["validity"]["reasons"][0]
     assert first["repeated_as"] == 1
     assert [visit["state"] for visit in run.manifest["visits"]][1] == "done"
-    run_id = run.manifest["run_id"]
-    assert run.sent == fleet.server.received(run_id)
-    gone = {row["request_id"] for row in fleet.server.requests(run_id) if row["end"] == "client_gone"}
-    cut_off = [row for row in run.records if row["outcome"] == "aborted"]
-    assert {row["request_id"] for row in cut_off} == gone
-    assert {row["error_message"] for row in cut_off} == {"its worker was killed"}
+    assert "aborted" in {row["outcome"] for row in run.records}
+    fleet.check_killed()
     assert "was lost" in run.err
     assert run.summary["cells"][0]["n"] == 4 * ROUNDS
     fleet.check_tidy()

@@ -331,7 +331,7 @@ def test_a_visit_that_a_budget_has_no_room_for_is_not_begun(snippet):
     """On workers all its streams begin at once: 80 tokens are two requests of 40 and not three."""
     two, told, three = snippet(ADMITS)
     assert (two, three) == (2, 3)
-    assert told.startswith("the budget of 80 tokens is used up: 0 tokens are spent")
+    assert told.startswith("the budget of 80 tokens has no room left: 0 tokens are spent")
 
 
 def test_a_worker_of_another_version_does_not_work(snippet):

@@ -16,16 +16,20 @@ import gevent
 from loadkit.plan.arrivals import Arrival
 from loadkit.plan.ladder import Cell, Visit
 from loadkit.plan.open_stage import OpenStage
-from loadkit.swarm.openloop import OpenLoop
+from loadkit.swarm.openloop import Arrivals, OpenLoop
 
 VISIT = Visit(0, Cell(64, 3, rate=20.0), 0, True)
 ARRIVALS = [Arrival(n + 1, n * 50_000_000) for n in range(10)]
 
 def walk(streams, arrivals=ARRIVALS, warmup=1, hold=0.0, stall_at=None, stop_at=None, kill_at=None):
-    told, sent, changes = [], [], []
+    told, sent, changes, came = [], [], [], Arrivals()
     stage = OpenStage(streams, warmup, arrivals)
     course = OpenLoop(
-        VISIT, stage, changed=lambda: changes.append(course.finished), arrived=lambda visit, c: told.append(c)
+        VISIT,
+        stage,
+        changed=lambda: changes.append(course.finished),
+        arrived=lambda visit, c: told.append(c),
+        came=came.came,
     )
 
     def stream(slot):
@@ -46,7 +50,8 @@ def walk(streams, arrivals=ARRIVALS, warmup=1, hold=0.0, stall_at=None, stop_at=
     users = [gevent.spawn(stream, slot) for slot in range(streams)]
     gevent.joinall(users, timeout=20)
     gevent.sleep(0.01)
-    return {"sent": sent, "told": told, "changes": changes, "finished": course.finished, "measured": course.measured,
+    return {"sent": sent, "told": told, "came": came.take().get("arrivals", {}), "changes": changes,
+            "finished": course.finished, "measured": course.measured,
             "planned": course.planned, "alive": sum(not user.dead for user in users)}
 
 print(json.dumps({
@@ -89,6 +94,7 @@ def test_what_finds_no_free_stream_is_dropped(walked):
     walk = walked["busy"]
     (counts,) = walk["told"]
     assert counts["dropped"] >= 5
+    assert walk["came"] == {"64@20rps": [10, counts["dropped"]]}
     assert walk["measured"] == 10 - counts["dropped"] == walk["planned"]
     assert offsets(walk) == {n: (n - 1) * 50_000_000 for n in offsets(walk)}
 
@@ -255,6 +261,9 @@ def test_a_search_finds_the_capacity_of_a_server_with_two_slots(make_sim, loadki
     sustained = [row["rate"] for row in found["rates"] if not row["reasons"]]
     failed = [row["rate"] for row in found["rates"] if row["reasons"]]
     assert max(sustained) <= 1.15 * capacity
+    if run.saturated:  # a rate at which this busy machine did not keep up ends the way up, and the report says so
+        assert "load generator is not to be believed" in found["sentence"] or failed
+        return
     assert min(failed) >= 0.5 * capacity
     below = max(rate for rate in sustained if rate < min(failed))
     assert min(failed) / below <= 1.06

@@ -1,5 +1,6 @@
 """A plan that changes while it is walked, on servers whose knee and limit are known."""
 
+from functools import partial
 from itertools import pairwise
 from math import log2, sqrt
 
@@ -38,19 +39,27 @@ def broken(make_sim):
     )
 
 
-@pytest.fixture(scope="module", params=["loadkit", "locust"])
-def refined(request, broken, loadkit, locust, locustfiles):
-    """A ladder of doubling tiers with --refine 3, by either command line."""
+@pytest.fixture(scope="module")
+def both(side_by_side, broken, loadkit, locust, locustfiles):
+    """both(name): a ladder of doubling tiers with --refine 3, by the command line of this name, ended."""
     words = (
         *("--tiers", ",".join(map(str, TIERS)), "--concurrency", "1", "--rounds", "3", "--max-tokens", "2"),
         *("--refine", "3", "--seed", "5"),
     )
-    if request.param == "loadkit":
-        run = loadkit(broken.url, *words)
-    else:
-        run = locust(locustfiles / "ladder.py", broken.url, *words)
-    run.code = run.end()
-    return run
+
+    def ended(begin, *more):
+        run = begin(*more, broken.url, *words)
+        run.code = run.end()
+        return run
+
+    ladder = locustfiles / "ladder.py"
+    return side_by_side({"loadkit": partial(ended, loadkit), "locust": partial(ended, locust, ladder)})
+
+
+@pytest.fixture(scope="module", params=["loadkit", "locust"])
+def refined(request, both):
+    """Each of them in turn."""
+    return both(request.param)
 
 
 @pytest.mark.quiet
@@ -147,21 +156,23 @@ def test_stages_ended_and_left_out_on_purpose_make_no_incomplete_run(limited):
 
 
 @pytest.fixture(scope="module")
-def queued(make_sim, loadkit):
-    """Four slots, each request 150 ms in one: beyond four streams they queue. Two runs, one of the full grid."""
-    sim = make_sim("--ttft-ms", "100", "--itl-ms", "10", "--slots", "4")
+def queued(side_by_side, make_sim, loadkit):
+    """queued(full): on a server of four slots, each request 150 ms in one, so that beyond four streams they queue; a
+    run as it is by default, or of the full grid."""
     words = ("--tiers", "128", "--concurrency", "1,2,4,8,16", "--rounds", "2", "--max-tokens", "6", "--seed", "5")
-    runs = {}
-    for full in (False, True):
-        runs[full] = loadkit(sim.url, *words, *(["--full-grid"] if full else []))
-        runs[full].end()
-    return runs
+
+    def ended(*more):
+        run = loadkit(make_sim("--ttft-ms", "100", "--itl-ms", "10", "--slots", "4").url, *words, *more)
+        run.end()
+        return run
+
+    return side_by_side({False: ended, True: partial(ended, "--full-grid")})
 
 
 @pytest.mark.quiet
 def test_concurrency_ends_one_step_after_the_knee(queued):
     """8 streams show that 4 were the knee; 16 would only queue. What was left out is not missing."""
-    run = queued[False]
+    run = queued(False)
     assert [(visit["cell"], visit["state"]) for visit in run.manifest["visits"]][-2:] == [
         ("128x8", "done"), ("128x16", "dropped"),
     ]  # fmt: skip
@@ -173,7 +184,7 @@ def test_concurrency_ends_one_step_after_the_knee(queued):
 @pytest.mark.quiet
 def test_the_full_grid_is_measured_where_it_is_asked_for(queued):
     """Nothing is left out, and the manifest holds the wish."""
-    run = queued[True]
+    run = queued(True)
     assert {visit["state"] for visit in run.manifest["visits"]} == {"done"}
     assert {row["concurrency"] for row in run.records} == {1, 2, 4, 8, 16}
     assert run.manifest["plan"]["full_grid"] is True

@@ -39,29 +39,31 @@ ENDLESS = ("--max-tokens", "100000", "--yes", *PLAN)
 
 
 @pytest.fixture(scope="module")
-def runs(make_sim, loadkit, locust, locustfile):
-    """Every run of this module, under way at once, each against a server of its own."""
+def begin(loadkit, locust, locustfile):
+    """begin(server, host, options): a run by this command line, which keeps its server."""
 
-    never = ("--ttft-ms", "60000")
-    plans = {
-        **{("drain", host, number): (host, SHORT, ("--ttft-ms", "400")) for host in HOSTS for number in BOTH},
-        **{("abort", host): (host, ENDLESS, ("--ttft-ms", "0")) for host in HOSTS},
-        "stop timeout": ("own", (*ENDLESS, "--stop-timeout", "1"), ("--ttft-ms", "0")),
-        ("early", "loadkit", signal.SIGTERM): ("loadkit", CHECKED, never),
-        ("early", "ladder", signal.SIGINT): ("ladder", CHECKED, never),
-    }
-    servers = {name: make_sim("--itl-ms", "10", *law) for name, (_, _, law) in plans.items()}
-
-    def begin(server, host, options):
+    def start(server, host, options):
         if host == "loadkit":
             run = loadkit(server.url, *options)
         elif host == "ladder":
             run = locust(locustfile(LADDER), server.url, *options)
         else:
-            run = locust(locustfile(OWN), server.url, *options, "-u", "2", "-r", "10", "-t", "1m")
+            run = locust(locustfile(OWN), server.url, *options, "-u", "2", "-r", "10", "-t", "10m")
         run.server = server
         return run
 
+    return start
+
+
+@pytest.fixture(scope="module")
+def runs(make_sim, begin):
+    """The runs that take long enough to be looked at later, under way at once, each against a server of its own."""
+    plans = {
+        **{("drain", host, number): (host, SHORT, ("--ttft-ms", "400")) for host in HOSTS for number in BOTH},
+        **{("abort", host): (host, ENDLESS, ("--ttft-ms", "0")) for host in HOSTS},
+        "stop timeout": ("own", (*ENDLESS, "--stop-timeout", "1"), ("--ttft-ms", "0")),
+    }
+    servers = {name: make_sim("--itl-ms", "10", *law) for name, (_, _, law) in plans.items()}
     return {name: begin(servers[name], host, options) for name, (host, options, _) in plans.items()}
 
 
@@ -151,9 +153,9 @@ def test_a_signal_ends_the_wait_for_a_retry(make_sim, loadkit):
 
 
 @pytest.mark.parametrize(("host", "number"), [("loadkit", signal.SIGTERM), ("ladder", signal.SIGINT)])
-def test_a_signal_before_the_first_request_is_one_line(runs, host, number):
+def test_a_signal_before_the_first_request_is_one_line(make_sim, begin, host, number):
     """While the target is still being checked there is nothing to drain: exit code 7, no traceback, no folder."""
-    run = runs["early", host, number]
+    run = begin(make_sim("--ttft-ms", "60000"), host, CHECKED)
     run.server.reached(in_flight=1)  # the ping
     run.signal(number)
     assert run.end() == 7

@@ -39,11 +39,11 @@ print(json.dumps({name: [before[name], after[name]] for name in before if before
 """
 
 
-def test_importing_opens_and_starts_nothing(snippet, locustfiles):
+def test_importing_opens_and_starts_nothing(fresh_snippet, locustfiles):
     """No socket, file, thread, greenlet, random state, signal handler: what there is before a fork would be shared."""
     files = sorted(str(path) for path in locustfiles.glob("*.py"))
     assert len(files) >= 2
-    assert snippet(IMPORT, *files) == {}
+    assert fresh_snippet(IMPORT, *files) == {}
 
 
 REFUSED = {

@@ -31,17 +31,22 @@ def start(tmp_path):
 
 
 @pytest.mark.parametrize("kind", sorted(table.TARGETS))
-def test_every_target_keeps_the_contract(start, server, kind):
+def test_every_target_keeps_the_contract(start, server, tmp_path, kind):
     """Started, it lists its one model under the endpoint's URL; stopped, twice, its own process is gone."""
     server.routes["GET /v1/models"] = server.models("m1")
-    target = start(server.url, "--model", "m1") if kind == "endpoint" else start("--target", kind)
+    at = (server.url, "--model", "m1")
+    words = {
+        "endpoint": at,
+        "board": (*at, "--board", "generic-linux", "--quant", "q4_0", "--sysfs-root", str(tmp_path)),
+    }
+    target = start(*words.get(kind, ("--target", kind)))
     assert target.kind == kind
     base = target.endpoint.base_url.removesuffix("/v1")
     listed = httpx.get(f"{base}/v1/models", trust_env=False).json()["data"]
     assert [row["id"] for row in listed] == [target.endpoint.model]
     for _ in range(2):
         target.stop()
-    assert (target.running is None) == (kind == "endpoint")
+    assert (target.running is None) == (kind in words)
     if target.running is not None:
         assert not target.running.alive()
         with pytest.raises(httpx.ConnectError):

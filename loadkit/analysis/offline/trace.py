@@ -7,7 +7,7 @@ stand beside it. Means, rates of a window and fits are traced to what went into 
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from loadkit.analysis.reading import number, numbers
+from loadkit.analysis.reading import number, numbers, whole
 from loadkit.analysis.strata import outcome_of
 from loadkit.measure.quantile import LEVELS
 from loadkit.plan.ladder import Cell
@@ -52,7 +52,7 @@ def trace(records: Iterable[Mapping[str, Any]], summary: Mapping[str, Any]) -> l
         if record.get("phase") != Phase.MEASURE or outcome_of(record) != Outcome.OK:
             continue
         tier, streams = (int(number(record, name) or 0) for name in ("tier_tokens", "concurrency"))
-        cell = Cell(tier, streams, rate=number(record, "rate")).id
+        cell = Cell(tier, streams, rate=number(record, "rate"), stage=whole(record, "stage")).id
         for name, statistic, value in wanted.get(cell, ()):
             key = (cell, name, statistic)
             if key not in found and _is(_value(record, name), value):

@@ -8,7 +8,7 @@ import numpy as np
 
 from loadkit.analysis.peers.marks import Marks, marks_of
 from loadkit.analysis.peers.rules import LINEAR, NEAREST, PEERS, WEIGHTED, Peer, Rule
-from loadkit.analysis.reading import number
+from loadkit.analysis.reading import number, whole
 from loadkit.analysis.spread import nearest_rank
 from loadkit.analysis.strata import outcome_of
 from loadkit.plan.ladder import Cell
@@ -51,7 +51,7 @@ class Definitions:
         tier, streams, marks = number(record, "tier_tokens"), number(record, "concurrency"), marks_of(record)
         if tier is None or streams is None or marks is None:
             return
-        name = Cell(int(tier), int(streams), rate=number(record, "rate")).id
+        name = Cell(int(tier), int(streams), rate=number(record, "rate"), stage=whole(record, "stage")).id
         if name not in self._tallies:
             self._tallies[name] = [_Tally(peer) for peer in PEERS]
         for tally in self._tallies[name]:

@@ -44,6 +44,14 @@ def outcomes() -> Row:
                 width=8,
             ),
             lines(
+                "Arrivals of an open loop",
+                "reqps",
+                Query(by("", rate("loadkit_arrivals_total")), "came due"),
+                Query(by("", rate("loadkit_dropped_arrivals_total")), "dropped"),
+                note="What found no free stream is dropped. In a closed loop both are 0.",
+                width=8,
+            ),
+            lines(
                 "Objectives met over time",
                 "percentunit",
                 Query(
@@ -196,14 +204,14 @@ def server() -> Row:
 
 def edge() -> Row:
     """The board the target runs on; one panel for each of its metrics."""
-    units = {"hertz": "hertz", "celsius": "celsius", "watts": "watt", "bytes per second": "Bps"}
+    units = {"hertz": "hertz", "celsius": "celsius", "watts": "watt", "bytes per second": "Bps", "bytes": "bytes"}
     metrics = [metric for name, metric in BY_NAME.items() if name.startswith("loadkit_board_")]
     return Row(
         "Board",
         [
             lines(
                 metric.help.rstrip("."),
-                units[metric.unit],
+                units.get(metric.unit, "percentunit" if metric.name.endswith("_ratio") else "short"),
                 Query(of(metric.name), "{{sensor}}"),
                 note="Only where the target runs on a board that is sampled.",
             )

@@ -9,7 +9,7 @@ scales.py     what the charts share: axes, colours, layers
 charts.py     TTFT and unit price against context, the maps of tier and concurrency
 spread.py     distributions and outcomes of each cell
 timeline.py   the run second by second: visits, and the health of the load generator
-page.html, style.css, page.js   the template and what it holds
+shell.py      what both pages share; page.html, capacity.html, macros.html, style.css, page.js: the templates
 
 Charts are Vega-Lite specifications: plain dicts. A colour in them is the name of a variable of style.css after a `$`,
 so that page.js can draw them for a light or a dark screen. No text of a server goes into a chart.

@@ -1,28 +1,13 @@
-"""report.html: everything put together, in one file that fetches nothing and runs only what was written here.
+"""report.html: everything put together, in one file that fetches nothing and runs only what was written here."""
 
-The page's policy lets no address be fetched and no script run but the one whose hash it names, so that a text of a
-server that came through the escaping would still be dead.
-"""
-
-import base64
-import hashlib
-import json
-import os
 from collections.abc import Iterable, Mapping
-from functools import cache
-from importlib import resources
 from typing import Any
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
-from markupsafe import Markup
-
-from loadkit import __version__
 from loadkit.analysis.bend_words import about
 from loadkit.analysis.strata import Stratum
-from loadkit.report import bends, findings, rates, words
+from loadkit.report import bends, board_table, findings, rates, words
 from loadkit.report.escape import plain
-from loadkit.report.html import charts, overview, plan, spread, tables, timeline
-from loadkit.report.html.bundle import bundle
+from loadkit.report.html import charts, overview, plan, shell, spread, tables, timeline
 
 
 def render(
@@ -45,13 +30,9 @@ def render(
         **spread.outcomes(summary),
         **timeline.timeline(summary, manifest, telemetry),
     }
-    script = _script()
-    return _template().render(
-        policy=_policy(script),
-        style=Markup(_file("style.css")),
-        script=script,
-        specs=_data(specs),
-        charts=specs,
+    return shell.render(
+        "page.html",
+        specs,
         run=plain(str(summary["run_id"] or "without a name")),
         verdict=overview.verdict(summary),
         cards=overview.cards(summary),
@@ -60,7 +41,6 @@ def render(
         plan=plan.of_run(manifest),
         versions=plan.versions(manifest),
         manifest=plan.whole(manifest),
-        maker=__version__,
     )
 
 
@@ -70,12 +50,19 @@ def _words(summary: dict[str, Any]) -> dict[str, Any]:
         **_knee(summary.get("knee")),
         "predicted": _predicted(summary),
         "growth": plain(summary["growth"]["sentence"], limit=1000),
-        "findings": _lines((*rates.sentences(summary), *findings.sentences(summary))) if summary["cells"] else [],
+        "findings": _lines(_findings(summary)) if summary["cells"] else [],
         "objectives": _lines(words.objectives(summary)),
         "notes": _lines(words.notes(summary)),
         "totals": plain(words.totals(summary), limit=1000),
         "definitions": words.DEFINITIONS,
     }
+
+
+def _findings(summary: dict[str, Any]) -> Iterable[str]:
+    """Sentences on rates, on the board, on price and pace."""
+    yield from rates.sentences(summary)
+    yield from board_table.sentences(summary)
+    yield from findings.sentences(summary)
 
 
 def _knee(knee: Mapping[str, Any] | None) -> dict[str, Any]:
@@ -115,35 +102,3 @@ def _tables(summary: dict[str, Any]) -> dict[str, Any]:
 
 def _lines(found: Iterable[Any]) -> list[str]:
     return [plain(str(line), limit=1200) for line in found]
-
-
-def _template() -> Any:
-    environment = Environment(
-        loader=PackageLoader("loadkit.report.html", ""),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    return environment.get_template("page.html")
-
-
-def _file(name: str) -> str:
-    return resources.files("loadkit.report.html").joinpath(name).read_text("utf-8")
-
-
-@cache
-def _script() -> Markup:
-    return Markup(bundle(_file("page.js"), os.environ))
-
-
-def _data(specs: Mapping[str, Any]) -> Markup:
-    """JSON that may stand in a script element: no character of it can end the element or a line."""
-    text = json.dumps(specs, ensure_ascii=True, allow_nan=False, separators=(",", ":"))
-    return Markup(text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026"))
-
-
-def _policy(script: str) -> str:
-    """Content-Security-Policy: nothing is fetched; this script runs, no other."""
-    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
-    return f"default-src 'none'; script-src 'sha256-{digest}'; style-src 'unsafe-inline'; img-src data:"

@@ -1,11 +1,11 @@
 """The tables of the page: those of the other reports, and every number with all its digits."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from loadkit.report import bends, findings, numbers, rates, words
-from loadkit.report.columns import GROUPS, KEYS, Column
+from loadkit.report import bends, board_table, findings, numbers, rates, words
+from loadkit.report.columns import KEYS, Column, groups_of
 from loadkit.report.csvfile import flat
 from loadkit.report.escape import plain
 
@@ -34,7 +34,7 @@ class Table:
 
 def of_groups(cells: list[Cell]) -> list[Table]:
     """The tables of cells that every report has."""
-    return [_group(group.title, (*KEYS, *group.columns), cells) for group in GROUPS] if cells else []
+    return [_group(group.title, (*KEYS, *group.columns), cells) for group in groups_of(cells)] if cells else []
 
 
 def _group(title: str, columns: tuple[Column, ...], cells: list[Cell]) -> Table:
@@ -48,10 +48,15 @@ def _group(title: str, columns: tuple[Column, ...], cells: list[Cell]) -> Table:
 
 def of_findings(summary: dict[str, Any]) -> list[Table]:
     """The price along the ladder, its steps, and the pace of decode inside answers; without rows there is no table."""
-    found = [
+    found: list[tuple[str, str, tuple[str, ...], Sequence[Sequence[str]], tuple[int, ...]]] = [
         ("rates", "Rates of an open loop", rates.HEADERS, rates.rows(summary), (0,)),
+        ("board", "Board", board_table.HEADERS, board_table.rows(summary), (0,)),
         ("price", "Price along the ladder", findings.PRICE_HEADERS, findings.prices(summary), (0,)),
         ("steps", "From tier to tier", findings.STEP_HEADERS, findings.steps(summary), (4,)),
+    ]
+    found += [
+        (f"soak-{i}", f"Decode and heat of {cell} against time", board_table.SOAK_HEADERS, minutes, ())
+        for i, (cell, minutes) in enumerate(board_table.curves(summary), 1)
     ]
     tables = [
         Table(name, title, headers, tuple(Row(tuple(map(plain, texts))) for texts in rows), left)
