@@ -15,7 +15,8 @@ CELLS = [(tier, streams) for tier in TIERS for streams in CONCURRENCY]
 COLUMNS = (
     "n", "ok", "prompt_tokens", "ttft_p50", "ttft_p90", "ttft_max", "tpot_p50", "e2e_p50", "prefill_tokens_per_s",
     "decode_tokens_per_s", "unit_price_ms", "prefill_ms_per_1k", "prefill_share", "requests_per_s",
-    "output_tokens_per_s", "total_tokens_per_s", "peak_in_flight", "errors",
+    "output_tokens_per_s", "total_tokens_per_s", "peak_in_flight", "errors", "queue_p50", "server_prefill_p50",
+    "rest_p50", "parts_n",
 )  # fmt: skip
 ROW = re.compile(r"^ *(64|128|256)( [?!])? +([12]) +(.*)$", re.MULTILINE)
 
@@ -55,6 +56,15 @@ def computed(records, tier, streams):
         "prefill_ms_per_1k": nearest_rank([1000 * value / tier for value in ttft], 0.5),
         "prefill_share": nearest_rank([a / b for a, b in zip(ttft, e2e, strict=True)], 0.5),
     }
+
+
+def parts_of_ttft(records, tier, streams):
+    """Where the TTFT of a cell went, by what the engine states in its records, and how many of them state it."""
+    ok = [r for r in records if (r["tier_tokens"], r["concurrency"], r["phase"]) == (tier, streams, "measure")]
+    queue, prefill = ([r[f"server_{name}_ms"] for r in ok] for name in ("queue", "prefill"))
+    rest = [r["ttft_ms"] - r["server_queue_ms"] - r["server_prefill_ms"] for r in ok]
+    named = {"queue_p50": queue, "server_prefill_p50": prefill, "rest_p50": rest}
+    return {name: nearest_rank(values, 0.5) for name, values in named.items()} | {"parts_n": len(ok)}
 
 
 def test_the_run_says_what_it_loaded_and_how_it_ended(ladder):
@@ -98,7 +108,7 @@ def test_the_printed_table_is_the_records(ladder):
     assert sorted(rows) == CELLS
     for cell, texts in rows.items():
         printed = dict(zip(COLUMNS, texts, strict=True))
-        for name, value in computed(records, *cell).items():
+        for name, value in (computed(records, *cell) | parts_of_ttft(records, *cell)).items():
             shown = float(printed[name].rstrip("%")) / (100 if printed[name].endswith("%") else 1)
             assert shown == pytest.approx(value, rel=0.006), (cell, name)
         assert printed["errors"] == "-"

@@ -262,7 +262,8 @@ def test_a_search_finds_the_capacity_of_a_server_with_two_slots(make_sim, loadki
     failed = [row["rate"] for row in found["rates"] if row["reasons"]]
     assert max(sustained) <= 1.15 * capacity
     if run.saturated:  # a rate at which this busy machine did not keep up ends the way up, and the report says so
-        assert "load generator is not to be believed" in found["sentence"] or failed
+        unusable = "load generator is not to be believed", "no rate was measured that may be used"
+        assert failed or any(said in found["sentence"] for said in unusable)
         return
     assert min(failed) >= 0.5 * capacity
     below = max(rate for rate in sustained if rate < min(failed))
