@@ -108,6 +108,24 @@ def test_a_run_is_sized_with_its_own_objectives_and_prices(call, folder):
     assert "4K/21" in (folder / "capacity.md").read_text()
 
 
+def test_stages_are_no_cells_of_the_curve(call, folder):
+    """A stage comes in the wake of another load: beside cells of the same streams it changes no answer, alone it is
+    none."""
+    asked = ("capacity", str(folder), "--rate", "40", "--mix", "1K:0.7,4K:0.3", "--json")
+    path = folder / "records.jsonl"
+    before = json.loads(call(*asked)[1])
+    wake = {"stage": 2, "cell": "1024x4#2"}
+    staged = [row(1024, 4, turn, stream, 5000) | wake for turn in range(5) for stream in range(4)]
+    lines = [json.dumps(each) + "\n" for each in staged]
+    text = path.read_text()
+    path.write_text(text + "".join(lines))
+    after = json.loads(call(*asked)[1])
+    assert (after["tiers"], after["figures"]) == (before["tiers"], before["figures"])
+    path.write_text(text.splitlines(keepends=True)[0] + "".join(lines))
+    code, _, err = call(*asked)
+    assert (code, err.count("\n"), "stages only" in err) == (ExitCode.USAGE, 1, True)
+
+
 def test_explain_prints_formula_and_inputs(call, folder):
     """Every number of the answer, and the columns of the tables."""
     _, out, _ = call("capacity", str(folder), "--rate", "40", "--mix", "1K:1", "--explain")

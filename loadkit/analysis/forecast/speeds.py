@@ -40,7 +40,8 @@ class FromRun:
     def __init__(self, summary: Mapping[str, Any], name: str) -> None:
         self.source = f"measured in {name}"
         self.lengths: Lengths = lengths(summary)
-        usable = [cell for cell in summary["cells"] if cell["validity"]["status"] != "invalid" and cell["rate"] is None]
+        ladder = [cell for cell in summary["cells"] if cell["rate"] is None and cell["stage"] is None]
+        usable = [cell for cell in ladder if cell["validity"]["status"] != "invalid"]
         self._cells = {(c["tier_tokens"], c["concurrency"]): c for c in usable if c["ttft_ms"] and c["tpot_ms"]}
 
     def ttft(self, tokens: float) -> Span:

@@ -53,7 +53,7 @@ class CellSamples:
 
 
 class Samples:
-    """Give `watch` to `analysis.saved.summary_of`; then `cells` holds each cell's requests by `key`."""
+    """Give `watch` to `analysis.saved.summary_of`; then `cells` holds each cell's requests, stages left out."""
 
     def __init__(self) -> None:
         self.cells: dict[Key, CellSamples] = {}
@@ -63,7 +63,7 @@ class Samples:
         for row in rows:
             tier, streams = number(row, "tier_tokens"), number(row, "concurrency")
             measured = row.get("phase") == Phase.MEASURE and outcome_of(row) != Outcome.ABORTED
-            if measured and tier is not None and streams is not None:
+            if measured and tier is not None and streams is not None and row.get("stage") is None:
                 place = (int(tier), int(streams), number(row, "rate") or 0.0)
                 self.cells.setdefault(place, CellSamples()).add(row)
             yield row

@@ -48,9 +48,14 @@ def _run(run: RunFolder) -> Source:
     model, currency = endpoint.get("model") or manifest.get("model"), endpoint.get("currency")
     price_input, price_output = (number(endpoint, name) for name in ("price_input", "price_output"))
     slo = plan.get("slo")
+    cells = [cell for cell in summary["cells"] if cell["stage"] is None]
+    if summary["cells"] and not cells:
+        raise ConfigError(
+            f"{run.path.name} has stages only, each in the wake of another load: measure the loads as cells"
+        )
     return Source(
         name=run.path.name,
-        cells=summary["cells"],
+        cells=cells,
         samples=samples,
         folder=run,
         model=model[:200] if isinstance(model, str) else None,
