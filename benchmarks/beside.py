@@ -13,8 +13,9 @@ import gevent
 import httpx
 import psutil
 
+from loadkit.call.ask import Ask
 from loadkit.call.choose import open_transport
-from loadkit.call.request import Ask, Call, Caller
+from loadkit.call.request import Call, Caller
 from loadkit.call.retry import NO_RETRY, RetryBudget
 from loadkit.plan.endpoint import Endpoint
 from loadkit.prompt.prompt import Prompt, PromptKey

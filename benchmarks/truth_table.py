@@ -21,8 +21,9 @@ from typing import Any
 import gevent
 import scenario
 
+from loadkit.call.ask import Ask
 from loadkit.call.choose import DEFAULT, TRANSPORTS
-from loadkit.call.request import Ask, Call, Caller
+from loadkit.call.request import Call, Caller
 from loadkit.call.retry import NO_RETRY, RetryBudget
 from loadkit.plan.endpoint import Endpoint, Timeouts
 from loadkit.prompt.prompt import Prompt

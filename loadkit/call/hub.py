@@ -1,8 +1,8 @@
 """What all connections of one gevent hub share: the receive buffer, and the order in which things are done.
 
-Reads are stamped first. What they mean is worked out when the loop has nothing left to read, and ended exchanges go on
-one at a time: servers that batch emit the tokens of all streams at one instant, and 256 events worked out one by one
-would stamp the last of them milliseconds late.
+Reads are stamped first. What they mean is worked out when all that the loop has found readable is stamped, a few at a
+time, and ended exchanges go on one at a time: servers that batch emit the tokens of all streams at one instant, and 256
+events worked out one by one would stamp the last of them milliseconds late.
 """
 
 from collections import deque
@@ -35,12 +35,19 @@ class Shared:
         self._leisure = hub.loop.idle()
 
     def read(self, take: Take, ns: int, data: bytes, closed: bool) -> None:
-        """A read was stamped: take it now if it is alone, else when there is nothing left to stamp. In order."""
+        """A read was stamped: take it and those before it when no more are known to be there. In order.
+
+        Without waiting for a look at the sockets in between: that costs more than taking a read.
+        """
         reads = self._reads
-        if not reads:
-            if not self._loop.pendingcnt:
+        if not self._loop.pendingcnt:
+            if not reads:
                 take(ns, data, closed)
                 return
+            reads.append((take, ns, data, closed))
+            self._take_some()
+            return
+        if not reads:
             self._quiet.start(self._take_some)
         reads.append((take, ns, data, closed))
         if len(reads) > MOST_READS:

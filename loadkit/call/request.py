@@ -7,15 +7,13 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from itertools import count
 from typing import Any, Protocol
-from urllib.parse import urlsplit
 
-from loadkit import __version__
+from loadkit.call.ask import Ask, Fixed
 from loadkit.call.attempt import Attempt, most_events, stopped
 from loadkit.call.hub import rest
 from loadkit.call.retry import Ending, RetryBudget, RetryPolicy, next_wait_s
 from loadkit.call.transport import ClockNs, End, Transport, WireRequest
 from loadkit.measure import timing
-from loadkit.plan.endpoint import Endpoint, url_for
 from loadkit.prompt.prompt import Prompt
 from loadkit.prompt.token_ids import around
 from loadkit.protocol import PROTOCOLS, Failure, fill
@@ -46,19 +44,6 @@ class LagProbe(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Ask:
-    """What every request of a run asks, and of whom. `endpoint.model` must be known by now."""
-
-    endpoint: Endpoint
-    key: str | None = field(default=None, repr=False)
-    max_tokens: int = 128
-    temperature: float | None = 0
-    ignore_eos: bool = False
-    min_tokens: int | None = None
-    target: str = "endpoint"
-
-
-@dataclass(frozen=True, slots=True)
 class Call:
     """One request. `prompt` is called inside it, so that `build_ms` covers the building.
 
@@ -71,14 +56,6 @@ class Call:
     labels: Mapping[str, Any]
     scheduled_ns: int | None = None
     max_tokens: int | None = None  # other than the run's
-
-
-def request_headers(endpoint: Endpoint, key: str | None, more: Mapping[str, str] | None = None) -> dict[str, str]:
-    """The headers of a request: the protocol's, the key's, ours, and the endpoint's own, which win."""
-    headers = PROTOCOLS[endpoint.protocol].headers(key, endpoint.auth)
-    headers |= {"User-Agent": f"loadkit/{__version__}", **(more or {})}
-    own = {name.lower() for name in endpoint.headers}
-    return {name: value for name, value in headers.items() if name.lower() not in own} | endpoint.headers
 
 
 def utc_now() -> datetime:
@@ -118,35 +95,13 @@ class Caller:
     on_record: Callable[[Record], None] | None = None
     on_first: Callable[[str | None], None] | None = None
     on_again: Callable[[str | None, list[dict[str, Any]]], None] | None = None
-    url: str = field(init=False)
-    _bodies: dict[int, tuple[bytes, bytes]] = field(init=False, repr=False, default_factory=dict)
+    fixed: Fixed = field(init=False, repr=False)
     _redacted: dict[str, str] = field(init=False, repr=False, default_factory=dict)
-    named: dict[str, str | None] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        self.url = url_for(self.ask.endpoint, PROTOCOLS[self.ask.endpoint.protocol].path)
         if self.redactor is None:
             self.redactor = Redactor([self.ask.key] if self.ask.key else [])
-        endpoint, parts = self.ask.endpoint, urlsplit(self.url)
-        names = {"endpoint": endpoint.name, "model": endpoint.model, "host": parts.netloc, "path": parts.path}
-        # A server that lists its models may have put our key into their names; it is still asked for the real one.
-        self.named = {name: text and self.redactor.text(text) for name, text in names.items()}
-
-    def body_around(self, max_tokens: int) -> tuple[bytes, bytes]:
-        """The body before and after the prompt; made once for each limit of output tokens."""
-        found = self._bodies.get(max_tokens)
-        if found is None:
-            ask, endpoint = self.ask, self.ask.endpoint
-            found = self._bodies[max_tokens] = PROTOCOLS[endpoint.protocol].body(
-                endpoint.model or "",
-                max_tokens=max_tokens,
-                temperature=ask.temperature,
-                extra=endpoint.extra_body,
-                ignore_eos=ask.ignore_eos,
-                min_tokens=ask.min_tokens,
-                max_tokens_field=endpoint.max_tokens_field,
-            )
-        return found
+        self.fixed = Fixed(self.ask, self.redactor)
 
     def without_key(self, said: str) -> str:
         """A short text of the server, redacted. Most come again with every answer, so the last ones are remembered."""
@@ -196,7 +151,7 @@ class _Request:
         caller = self._caller
         caller.rest()
         wire = self._build()
-        timeouts = caller.ask.endpoint.timeouts.for_tier(self.record.tier_tokens or 0)
+        timeouts = caller.fixed.timeouts(self.record.tier_tokens or 0)
         caller.budget.first_attempt()
         for number in count(1):
             self._attempt = Attempt(
@@ -231,21 +186,22 @@ class _Request:
         clock = self._caller.clock
         started = clock()
         self._prompt = self._call.prompt()
-        head, tail = self._caller.body_around(self._max_tokens)
+        head, tail = self._caller.fixed.body_around(self._max_tokens)
         if self._caller.encode is not None:
             text_ready = clock()
             self._prompt = self._caller.encode(self._prompt)
             self._tokenize_ms = timing.ms(text_ready, clock())
             head, tail = around((head, tail))
-        wire = WireRequest("POST", self._caller.url, self._headers(), (head, *self._prompt.content, tail))
+        wire = WireRequest(
+            "POST",
+            self._caller.fixed.url,
+            self._caller.fixed.headers(self.record.request_id),
+            (head, *self._prompt.content, tail),
+        )
         self._input_bytes = wire.body_bytes
         self._build_ms = timing.ms(started, clock())
         self._tell_prompt(self.record)
         return wire
-
-    def _headers(self) -> tuple[tuple[str, str], ...]:
-        more = {"X-Request-Id": self.record.request_id} if self.record.request_id else {}
-        return tuple(request_headers(self._caller.ask.endpoint, self._caller.ask.key, more).items())
 
     @property
     def _max_tokens(self) -> int:
@@ -255,7 +211,7 @@ class _Request:
         """A record of what is known before an attempt."""
         ask = self._caller.ask
         record = Record(**self._call.labels)
-        for name, text in self._caller.named.items():
+        for name, text in self._caller.fixed.named.items():
             setattr(record, name, text)
         record.protocol = self._protocol.name
         record.transport, record.target = self._caller.transport.name, ask.target

@@ -9,8 +9,8 @@ import shlex
 from collections.abc import Mapping
 from pathlib import Path
 
+from loadkit.call.ask import request_headers
 from loadkit.call.choose import proxies_set, proxy_variable, without_proxies
-from loadkit.call.request import request_headers
 from loadkit.cli.streams import say
 from loadkit.plan.endpoint import Endpoint, url_for
 from loadkit.plan.errors import ConfigError

@@ -17,8 +17,6 @@ from locust.exception import InterruptTaskSet, RescheduleTask, RescheduleTaskImm
 
 import logging
 from collections.abc import Callable
-from contextlib import ExitStack
-from functools import partial
 from typing import Any
 
 # What Locust lets a listener raise to steer the user that fired.
@@ -78,14 +76,19 @@ def announce(row: dict[str, Any]) -> None:
     """
     about = {"request_id": row["request_id"], "cell": row["cell"]}
     phased = {**about, "phase": row["phase"]}
-    calls = [partial(record.fire, record=row)]
+    calls: list[tuple[Hook, dict[str, Any]]] = [(record, {"record": row})]
     for attempt in row["attempts"][:-1]:
         tried = {"outcome": attempt["outcome"], "code": attempt["http_status"], "wait_ms": attempt["wait_ms"]}
-        calls.append(partial(retry.fire, **about, **tried))
+        calls.append((retry, {**about, **tried}))
     if row["ttft_ms"] is not None:
-        calls.append(partial(ttft.fire, **phased, ttft_ms=row["ttft_ms"]))
-        calls.append(partial(itl.fire, **phased, itl_ms=list(row["itl_ms"] or [])))
-    calls.append(partial(outcome.fire, **phased, outcome=row["outcome"], code=row["http_status"]))
-    with ExitStack() as stack:
-        for call in reversed(calls):
-            stack.callback(call)
+        calls.append((ttft, {**phased, "ttft_ms": row["ttft_ms"]}))
+        calls.append((itl, {**phased, "itl_ms": list(row["itl_ms"] or [])}))
+    calls.append((outcome, {**phased, "outcome": row["outcome"], "code": row["http_status"]}))
+    steering: BaseException | None = None
+    for hook, words in calls:
+        try:
+            hook.fire(**words)
+        except BaseException as error:  # noqa: BLE001 - raised below
+            steering = steering or error
+    if steering is not None:
+        raise steering

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 from gevent import GreenletExit
 
+from loadkit.call.ask import Ask
 from loadkit.call.choose import open_transport
-from loadkit.call.request import Ask, Call, Caller
+from loadkit.call.request import Call, Caller
 from loadkit.call.retry import NO_RETRY, RetryBudget, RetryPolicy
 from loadkit.plan.budget import Budget, Spent, budget_of
 from loadkit.plan.endpoint import url_for

@@ -24,7 +24,7 @@ from locust.exception import StopUser
 from locust.user.task import LOCUST_STATE_STOPPING
 
 import sys
-from contextlib import ExitStack, closing
+from contextlib import closing
 from typing import Any
 
 from gevent.pool import Group
@@ -110,10 +110,14 @@ class PromptUser(User):
     def report(self, record: Record) -> None:
         """Fire the events of one record; a listener that asks for the end of the process ends the run instead."""
         try:
-            with ExitStack() as after:  # a user that is killed meanwhile hands its record over all the same
-                after.callback(self._tell_locust, record)
-                after.callback(lambda: events.announce(record.to_json()))
+            # A user that is killed meanwhile hands its record over all the same.
+            try:
                 self.session.complete(record)
+            finally:
+                try:
+                    events.announce(record.to_json())
+                finally:
+                    self._tell_locust(record)
         except (SystemExit, KeyboardInterrupt) as error:
             self.session.fail(f"a listener raised {type(error).__name__}")
             raise StopUser from error

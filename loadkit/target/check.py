@@ -12,8 +12,9 @@ from pathlib import Path
 
 import httpx
 
+from loadkit.call.ask import Ask
 from loadkit.call.choose import open_transport
-from loadkit.call.request import Ask, Call, Caller
+from loadkit.call.request import Call, Caller
 from loadkit.call.retry import NO_RETRY, RetryBudget
 from loadkit.plan.endpoint import Endpoint, url_for
 from loadkit.plan.errors import ConfigError, TargetError

@@ -11,8 +11,9 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
+from loadkit.call.ask import Ask
 from loadkit.call.choose import open_transport
-from loadkit.call.request import Ask, Call, Caller
+from loadkit.call.request import Call, Caller
 from loadkit.call.retry import RetryBudget, RetryPolicy
 from loadkit.plan.endpoint import Endpoint, url_for
 from loadkit.prompt.prompt import Prompt, escape, text_sha256

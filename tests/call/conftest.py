@@ -19,8 +19,9 @@ from pathlib import Path
 
 import pytest
 
+from loadkit.call.ask import Ask
 from loadkit.call.choose import TRANSPORTS
-from loadkit.call.request import Ask, Call, Caller
+from loadkit.call.request import Call, Caller
 from loadkit.call.retry import NO_RETRY, RetryBudget
 from loadkit.call.transport import WireRequest
 from loadkit.plan.endpoint import Endpoint, Timeouts

@@ -61,15 +61,16 @@ def test_a_read_that_is_alone_is_taken_at_once(loop):
 
 
 def test_reads_wait_while_there_is_more_to_stamp(loop):
-    """Of a burst nothing is taken until the loop is quiet, then some at a time, in order, and the watcher stops."""
+    """Of a burst nothing is taken until its last read is stamped, then some at a time, in order, and the watcher
+    stops."""
     shared, taken = hub_of(loop), []
     count = 2 * TAKEN_AT_ONCE + 1
     for number in range(count):
+        assert taken == []
         loop.pendingcnt = count - number - 1
         shared.read(lambda ns, *_: taken.append(ns), number, b"", False)
-    assert taken == []
-    sizes = []
-    for _ in range(4):
+    sizes = [len(taken)]
+    for _ in range(3):
         loop.run_idle()
         sizes.append(len(taken))
     assert sizes == [TAKEN_AT_ONCE, 2 * TAKEN_AT_ONCE, count, count]
@@ -91,6 +92,16 @@ def test_none_is_lost_and_no_more_than_so_many_wait(pending):
             loop.run_idle()
     shared.take_reads()
     assert taken == list(range(len(pending)))
+
+
+def test_a_small_burst_needs_no_quiet_loop(loop):
+    """All of it is taken with its last read, and nothing is left to wake up for."""
+    shared, taken = hub_of(loop), []
+    for number in range(TAKEN_AT_ONCE):
+        loop.pendingcnt = TAKEN_AT_ONCE - number - 1
+        shared.read(lambda ns, *_: taken.append(ns), number, b"", False)
+    assert taken == list(range(TAKEN_AT_ONCE))
+    assert all(watcher.callback is None for watcher in loop.watchers)
 
 
 def test_work_that_was_put_off_is_done_when_the_loop_is_quiet(loop):

@@ -8,7 +8,7 @@ from itertools import pairwise
 
 import pytest
 
-from loadkit.call.request import request_headers
+from loadkit.call.ask import request_headers
 from loadkit.cli.main import main
 from loadkit.plan import endpoints_file
 from loadkit.record.names import ExitCode

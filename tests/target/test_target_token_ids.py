@@ -8,8 +8,9 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
 
+from loadkit.call.ask import Ask
 from loadkit.call.choose import open_transport
-from loadkit.call.request import Ask, Call, Caller
+from loadkit.call.request import Call, Caller
 from loadkit.call.retry import NO_RETRY, RetryBudget
 from loadkit.plan.endpoint import Endpoint, url_for
 from loadkit.plan.errors import ConfigError
