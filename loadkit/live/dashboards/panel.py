@@ -154,7 +154,6 @@ def heat(title: str, unit: str, query: Query, *, note: str = "", width: int = 12
         "rowsFrame": {"layout": "auto"},
         "yAxis": {"unit": unit, "axisPlacement": "left", "reverse": False},
         "legend": {"show": True},
-        "tooltip": {"show": True, "yHistogram": False},
         "exemplars": {"color": "rgba(255,0,255,0.7)"},
     }
     config = {"custom": {"scaleDistribution": {"type": "linear"}}}
@@ -175,6 +174,6 @@ def table(
     if not single:
         steps.append({"id": "convertFieldType", "options": {"conversions": numbers, "fields": {}}})
     steps.append({"id": "organize", "options": organize})
-    options = {"showHeader": True, "cellHeight": "sm", "footer": {"show": False, "reducer": ["sum"], "fields": ""}}
+    options = {"showHeader": True, "cellHeight": "sm"}
     config = {"custom": {"align": "auto", "filterable": True}, "noValue": "–"}
     return Panel("table", title, unit, queries, width, height, note, options, config, steps, instant=True)
