@@ -3,26 +3,33 @@
     python benchmarks/engine.py [--dims qwen2.5-0.5b] [--threads N] [--gguf FILE] [--torch PYTHON] [--quick]
 
 Everything is measured in this run, so read the ratios. Prefill counts 2 x parameters x tokens of the linear layers,
-plus attention (2 x (h + h) per head, layer and pair of tokens at or below the diagonal), plus the head once. Decode
-counts the bytes of all weights, and the keys and values read. The peaks are the best seen anywhere in the run, by as
-many threads: independent products for sgemm, dot products over the model's own embedding for reading. Where xllamacpp
-is installed and there is a GGUF file, both engines read that file; where torch and transformers are installed (here, or
-in the Python of --torch), a model of the same dimensions runs in float32.
+plus attention (2 x (h + h) per head, layer and pair of tokens at or below the diagonal), plus the head once; the sgemm
+peak is the best that independent products of as many threads have shown anywhere in the run.
+
+Decode counts the bytes of all weights, and the keys and values read. A virtual machine shares its memory: how fast it
+reads moves by half within seconds. So decode steps take turns with reading the same weights once through, each thread
+what it reads in a step, by dot products as long as the second-level cache; the medians of both are compared. The best
+of each is printed beside.
+
+Where xllamacpp is installed and there is a GGUF file, both engines read that file; where torch and transformers are
+installed (here, or in the Python of --torch), a model of the same dimensions runs in float32.
 """
 
 import argparse
 import json
+import math
 import os
+import statistics
 import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from engine_others import best, llamacpp, pytorch
+from engine_others import best, llamacpp, pytorch, seconds
 
 LENGTHS, DECODE_AFTER, STREAMS = (128, 256, 512, 1024, 1536, 2048, 4096), 128, 8
-ROUNDS, STEPS = 3, 12
+ROUNDS, STEPS = 3, 24
 GGUF = Path("weights/SmolLM2-135M-Instruct.Q4_1.gguf")
 
 
@@ -78,22 +85,21 @@ def ours(args: argparse.Namespace) -> dict[str, Any]:
 
     config = dims.of(args.dims)
     lengths = _lengths(args)
-    weights = random_weights(config, 1)
-    model = Model(config, weights, context=max(lengths) + STEPS, threads=args.threads)
+    weights = random_weights(config, 1, args.threads)
+    model = Model(config, weights, context=max(lengths) + STEPS)
     turn = Turns(model)
-    turn.prefill(max(lengths), 1)  # the largest first: memory is read before anything else takes some
+    prefill = {max(lengths): turn.prefill(max(lengths))}  # the largest first: before anything else takes memory
     memory = _high_water()
-    limits = Limits(weights, args.threads)
-    rounds = 2 if args.quick else ROUNDS
-    limits.look()
-    prefill = {}
-    for length in lengths:
-        prefill[length] = turn.prefill(length, rounds if length < 2048 else 1)
-        limits.look()
-    decode = turn.decode(DECODE_AFTER, 1)
-    limits.look()
-    streams = turn.decode(DECODE_AFTER, STREAMS)
-    limits.look()
+    peak = Peak(args.threads)
+    peak.look()
+    for number in range(2 if args.quick else ROUNDS):
+        for length in lengths:  # in turn, so that a slow minute is not one length's alone
+            if number == 0 or length < 2048:
+                prefill[length] = min(turn.prefill(length), prefill.get(length, math.inf))
+        peak.look()
+    decode, reads = turn.decode(DECODE_AFTER, 1, Reading(weights))
+    streams, _ = turn.decode(DECODE_AFTER, STREAMS)
+    peak.look()
     return {
         "machine": machine.facts(),
         "parameters": config.parameters,
@@ -102,11 +108,12 @@ def ours(args: argparse.Namespace) -> dict[str, Any]:
         "kv_bytes": config.kv_bytes(max(lengths) + STEPS),
         "kv_decode_bytes": config.kv_bytes(DECODE_AFTER),
         "high_water_bytes": memory,
-        "sgemm": limits.sgemm,
-        "read": limits.read,
-        "prefill_s": prefill,
-        "decode_s": decode,
-        "streams_s": streams,
+        "sgemm": peak.sgemm,
+        "read_s": {"median": statistics.median(reads), "best": min(reads)},
+        "prefill_s": {length: prefill[length] for length in lengths},
+        "decode_s": min(decode),
+        "decode_median_s": statistics.median(decode),
+        "streams_median_s": statistics.median(streams),
         "gguf": _ours_gguf(args),
     }
 
@@ -117,47 +124,62 @@ class Turns:
     def __init__(self, model: Any) -> None:
         self.model = model
 
-    def prefill(self, length: int, rounds: int) -> float:
-        """Seconds of a prompt, the fastest of `rounds`."""
+    def prefill(self, length: int) -> float:
+        """Seconds of a prompt."""
         prompt = [token % self.model.config.vocab for token in range(length)]
-        return best(lambda: self.model.prefill(prompt, self.model.new_cache(length)), rounds)
+        return seconds(lambda: self.model.prefill(prompt, self.model.new_cache(length)))
 
-    def decode(self, after: int, streams: int) -> float:
-        """Seconds of one decode step of `streams` sequences, the fastest of STEPS."""
+    def decode(
+        self, after: int, streams: int, between: Callable[[], object] = lambda: None
+    ) -> tuple[list[float], list[float]]:
+        """Seconds of each of STEPS decode steps of `streams` sequences, and of what is done between two steps."""
         caches = [self.model.new_cache(after + STEPS) for _ in range(streams)]
         for cache in caches:
             self.model.prefill(list(range(after)), cache)
-        return best(lambda: self.model.decode([7] * streams, caches), STEPS)
+        times = [(seconds(between), seconds(lambda: self.model.decode([7] * streams, caches))) for _ in range(STEPS)]
+        return [step for _, step in times], [other for other, _ in times]
 
 
-class Limits:
-    """The best this machine has shown so far, FLOP/s and bytes/s."""
+class Peak:
+    """The most FLOP/s that products of matrices have shown so far."""
 
     SHAPES = ((512, 896, 4864), (1024, 1024, 1024))
 
-    def __init__(self, weights: Any, threads: int) -> None:
-        import numpy as np
-
-        self.sgemm = self.read = 0.0
-        self._np = np
+    def __init__(self, threads: int) -> None:
+        self.sgemm = 0.0
         self._threads = threads
-        self._data = np.array_split(weights.embedding.reshape(-1), threads)
 
     def look(self) -> None:
-        """Measure both once more."""
-        np, rng = self._np, self._np.random.default_rng(0)
+        """Measure once more."""
+        import numpy as np
+
+        rng = np.random.default_rng(0)
         for m, k, n in self.SHAPES:
             sides = [(rng.random((m, k), np.float32), rng.random((k, n), np.float32)) for _ in range(self._threads)]
             outs = [np.empty((m, n), np.float32) for _ in sides]
             work = [lambda a=a, b=b, out=out: np.matmul(a, b, out=out) for (a, b), out in zip(sides, outs, strict=True)]
-            seconds = best(lambda work=work: _together(work, 6), 3)
-            self.sgemm = max(self.sgemm, 6 * self._threads * 2 * m * k * n / seconds)
-        step = 2**18
-        reads = [
-            lambda part=part: [np.dot(part[i : i + step], part[i : i + step]) for i in range(0, len(part), step)]
-            for part in self._data
-        ]
-        self.read = max(self.read, sum(part.nbytes for part in self._data) / best(lambda: _together(reads, 1), 4))
+            fastest = best(lambda work=work: _together(work, 6), 3)
+            self.sgemm = max(self.sgemm, 6 * self._threads * 2 * m * k * n / fastest)
+
+
+class Reading:
+    """All weights read once, by each thread those that it reads in a decode step."""
+
+    PIECE = 2**18  # numbers of one dot product
+
+    def __init__(self, weights: Any) -> None:
+        import numpy as np
+
+        self._works: list[Callable[[], object]] = []
+        for rank, head in enumerate(np.array_split(weights.head, weights.threads)):
+            arrays = [*(array for parts in weights.layers for array in parts[rank].matrices), head]
+            flat = [array.reshape(-1) for array in arrays]
+            pieces = [array[at : at + self.PIECE] for array in flat for at in range(0, len(array), self.PIECE)]
+            self._works.append(lambda pieces=pieces: [np.dot(piece, piece) for piece in pieces])
+
+    def __call__(self) -> None:
+        """Read them."""
+        _together(self._works, 1)
 
 
 def _together(works: list[Callable[[], object]], times: int) -> None:
@@ -177,15 +199,15 @@ def _ours_gguf(args: argparse.Namespace) -> dict[str, Any] | None:
     from loadkit.engine.load import load
     from loadkit.engine.model import Model
 
-    loaded = load(str(args.gguf))
-    turn = Turns(Model(loaded.config, loaded.weights, context=1100, threads=args.threads))
-    prefill = {length: turn.prefill(length, ROUNDS) for length in (512, 1024)}
-    return {"prefill_s": prefill, "decode_s": turn.decode(DECODE_AFTER, 1)}
+    loaded = load(str(args.gguf), threads=args.threads)
+    turn = Turns(Model(loaded.config, loaded.weights, context=1100))
+    prefill = {length: min(turn.prefill(length) for _ in range(ROUNDS)) for length in (512, 1024)}
+    return {"prefill_s": prefill, "decode_s": min(turn.decode(DECODE_AFTER, 1)[0])}
 
 
 def _bytes(weights: Any) -> int:
     arrays = {id(weights.embedding): weights.embedding, id(weights.head): weights.head}
-    layers = [matrix for layer in weights.layers for matrix in (layer.qkv, layer.out, layer.gate_up, layer.down)]
+    layers = [matrix for parts in weights.layers for part in parts for matrix in part.matrices]
     return sum(array.nbytes for array in (*arrays.values(), *layers))
 
 
@@ -215,7 +237,8 @@ def operations(shape: dict[str, Any], tokens: int) -> float:
 def flatness(shape: dict[str, Any], prefill: dict[str, float]) -> dict[str, float]:
     """Unit prices over constant + the model card's attention term, with the constant that fits best.
 
-    The card takes attention to run as fast as the linear layers: price(n) = c (1 + attention(n) / (n linear)).
+    The card takes attention to run as fast as the linear layers: price(n) = c (1 + attention(n) / (n linear)). Of all
+    constants c, the one between the dearest and the cheapest length leaves the smallest largest deviation.
     """
     ratio = {n: s / int(n) / (1 + attention(shape, int(n)) / (int(n) * linear(shape))) for n, s in prefill.items()}
     constant = (max(ratio.values()) + min(ratio.values())) / 2
@@ -230,16 +253,23 @@ def print_ours(found: dict[str, Any], args: argparse.Namespace) -> None:
         f"{args.dims}: {found['parameters'] / 1e6:.0f} M parameters in float32, random weights, {args.threads} threads"
     )
     print(f"{told['cpu']}, {told['cores']} cores; {told['blas']}, kernel {told['blas_kernel']}; numpy {told['numpy']}")
-    print(f"sgemm peak {found['sgemm'] / 1e9:.0f} GFLOP/s, read bandwidth {found['read'] / 1e9:.1f} GB/s\n")
-    print("prompt tokens    ms/token    of sgemm peak    of constant + attention")
-    for tokens, seconds in prefill.items():
-        share = operations(shape, int(tokens)) / seconds / found["sgemm"]
-        print(f"{tokens:>13}{1000 * seconds / int(tokens):12.3f}{share:17.2f}{flat[tokens]:27.3f}")
     size = found["weight_bytes"]
-    share = (size + found["kv_decode_bytes"]) / found["decode_s"] / found["read"]
-    gain = STREAMS * found["decode_s"] / found["streams_s"]
+    read = {name: size / took / 1e9 for name, took in found["read_s"].items()}
     print(
-        f"\ndecode: {1000 * found['decode_s']:.1f} ms/token after {DECODE_AFTER} tokens, {share:.2f} of read bandwidth"
+        f"sgemm peak {found['sgemm'] / 1e9:.0f} GFLOP/s; reading the weights {read['median']:.1f} GB/s "
+        f"(best {read['best']:.1f})\n"
+    )
+    print("prompt tokens    ms/token    of sgemm peak    of constant + attention")
+    for tokens, took in prefill.items():
+        share = operations(shape, int(tokens)) / took / found["sgemm"]
+        print(f"{tokens:>13}{1000 * took / int(tokens):12.3f}{share:17.2f}{flat[tokens]:27.3f}")
+    moved = (size + found["kv_decode_bytes"]) / 1e9
+    share = moved / found["decode_median_s"] / read["median"]
+    share_of_best = moved / found["decode_s"] / read["best"]
+    gain = STREAMS * found["decode_median_s"] / found["streams_median_s"]
+    print(
+        f"\ndecode: {1000 * found['decode_median_s']:.1f} ms/token after {DECODE_AFTER} tokens, {share:.2f} of read "
+        f"bandwidth (best {1000 * found['decode_s']:.1f} ms, {share_of_best:.2f} of the best)"
     )
     print(f"decode of {STREAMS} streams: {gain:.2f} times the tokens/s of one")
     longest = max(map(int, prefill))

@@ -7,17 +7,19 @@ from collections.abc import Callable
 from typing import Any
 
 LENGTHS = (512, 1024, 1536)
-DECODE_AFTER, ROUNDS, STEPS = 128, 3, 12
+DECODE_AFTER, ROUNDS, STEPS = 128, 3, 24
+
+
+def seconds(work: Callable[[], object]) -> float:
+    """How long it takes."""
+    began = time.perf_counter()
+    work()
+    return time.perf_counter() - began
 
 
 def best(work: Callable[[], object], rounds: int) -> float:
     """Seconds of the fastest of some repetitions."""
-    times = []
-    for _ in range(rounds):
-        began = time.perf_counter()
-        work()
-        times.append(time.perf_counter() - began)
-    return min(times)
+    return min(seconds(work) for _ in range(rounds))
 
 
 def llamacpp(args: argparse.Namespace) -> dict[str, Any] | None:
