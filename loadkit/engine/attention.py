@@ -45,6 +45,7 @@ class PrefillAttention:
         self.mixed = np.empty(rows * config.head_dim, np.float32)
         self.part = np.empty(rows * config.head_dim, np.float32)
         self.scores = np.empty(rows * max(KEY_BLOCK, QUERY_BLOCK), np.float32)
+        self.ones = np.ones(max(KEY_BLOCK, QUERY_BLOCK), np.float32)
         above = np.triu(np.ones((QUERY_BLOCK, QUERY_BLOCK), bool), 1)
         self.mask = np.where(above, np.float32(-np.inf), np.float32(0))  # [QUERY_BLOCK, QUERY_BLOCK]
 
@@ -66,7 +67,7 @@ class PrefillAttention:
         scores = self._scores(block, keys[:, start : start + T])  # [K, G T, T]
         scores.reshape(K, G, T, T)[...] += self.mask[:T, :T]
         peak = scores.max(axis=-1, keepdims=True)  # [K, G T, 1]
-        total = _exponentials(scores, peak)
+        total = self._exponentials(scores, peak)
         np.matmul(scores, values[:, start : start + T], out=mixed)  # [K, G T, T] @ [K, T, h] -> [K, G T, h]
 
         for low in range(0, start, KEY_BLOCK):
@@ -76,7 +77,7 @@ class PrefillAttention:
             fade = np.exp(peak - higher)  # what the sums so far are worth under the new maximum
             peak = higher
             total *= fade
-            total += _exponentials(scores, peak)
+            total += self._exponentials(scores, peak)
             mixed *= fade
             np.matmul(scores, values[:, low:high], out=part)  # [K, G T, keys] @ [K, keys, h] -> [K, G T, h]
             mixed += part
@@ -88,12 +89,12 @@ class PrefillAttention:
         scores = self.scores[: shape[0] * shape[1] * shape[2]].reshape(shape)
         return np.matmul(block, keys.swapaxes(1, 2), out=scores)  # [K, G T, h] @ [K, h, keys] -> [K, G T, keys]
 
-
-def _exponentials(scores: Array, peak: Array) -> Array:
-    """Turn scores into exp(scores - peak) in place; their sums over the keys, [K, G T, 1]."""
-    scores -= peak
-    np.exp(scores, out=scores)
-    return scores.sum(axis=-1, keepdims=True)
+    def _exponentials(self, scores: Array, peak: Array) -> Array:
+        """Turn scores into exp(scores - peak) in place; their sums over the keys, [K, G T, 1]."""
+        scores -= peak
+        np.exp(scores, out=scores)
+        # BLAS adds up twice as fast as NumPy.
+        return np.matmul(scores, self.ones[: scores.shape[-1]])[..., None]
 
 
 def decode_attention(q: Array, keys: Array, values: Array) -> Array:
@@ -101,5 +102,7 @@ def decode_attention(q: Array, keys: Array, values: Array) -> Array:
     # Keys from the left: with the few query rows on the left BLAS takes three times as long.
     by_key = np.matmul(keys, q.swapaxes(1, 2))  # [K, S, h] @ [K, h, G] -> [K, S, G]
     scores = np.ascontiguousarray(by_key.swapaxes(1, 2))  # [K, G, S]
-    total = _exponentials(scores, scores.max(axis=-1, keepdims=True))  # [K, G, 1]
+    scores -= scores.max(axis=-1, keepdims=True)
+    np.exp(scores, out=scores)
+    total = scores.sum(axis=-1, keepdims=True)  # [K, G, 1]
     return np.matmul(scores, values) / total  # [K, G, S] @ [K, S, h] -> [K, G, h]

@@ -33,11 +33,11 @@ def bench(
     as_json: bool,
 ) -> None:
     """Load, measure, print. Raises EngineError when the model cannot be loaded or the prompts do not fit it."""
-    loaded = load(str(model) if dims is None else PREFIX + dims, seed=seed)
+    loaded = load(str(model) if dims is None else PREFIX + dims, seed=seed, threads=threads)
     need = max(tokens) + output_tokens
     if need > loaded.config.context_length:
         raise EngineError(f"{need} tokens do not fit the model's window of {loaded.config.context_length}")
-    engine = Model(loaded.config, loaded.weights, context=need, threads=threads, prefill_mode=prefill_mode)
+    engine = Model(loaded.config, loaded.weights, context=need, prefill_mode=prefill_mode)
     facts = {
         "model": loaded.name,
         "source": loaded.source,

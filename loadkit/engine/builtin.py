@@ -10,7 +10,7 @@ import numpy as np
 
 from loadkit.engine.config import ModelConfig
 from loadkit.engine.tokenizer import ByteTokenizer
-from loadkit.engine.weights import Array, Layer, Weights
+from loadkit.engine.weights import Array, Layer, Weights, split
 
 NAME = "loadkit-builtin"
 CONFIG = ModelConfig(
@@ -39,8 +39,8 @@ def suppressed(config: ModelConfig) -> tuple[int, ...]:
     return tuple(token for token in range(config.vocab) if not 32 <= token < 127)
 
 
-def random_weights(config: ModelConfig, seed: int) -> Weights:
-    """Random weights with activations of about unit scale; the same seed gives the same values."""
+def random_weights(config: ModelConfig, seed: int, threads: int = 1) -> Weights:
+    """Random weights with activations of about unit scale; the same seed gives the same values for any `threads`."""
     rng = np.random.default_rng(seed)
 
     def matrix(outputs: int, inputs: int) -> Array:
@@ -59,16 +59,15 @@ def random_weights(config: ModelConfig, seed: int) -> Weights:
         qkv = matrix(config.qkv_width, D)
         if not config.qk_norm:
             qkv.reshape(K, G + 2, h, D)[:, :G] *= scale
-        layers.append(
-            Layer(
-                qkv=qkv,
-                qkv_bias=np.zeros(config.qkv_width, np.float32) if config.qkv_bias else None,
-                out=matrix(D, config.heads * h),
-                gate_up=matrix(2 * config.ffn, D),
-                down=matrix(D, config.ffn),
-                qk_gain=qk_gain if config.qk_norm else None,
-            )
+        whole = Layer(
+            qkv=qkv,
+            qkv_bias=np.zeros(config.qkv_width, np.float32) if config.qkv_bias else None,
+            out=matrix(D, config.heads * h),
+            gate_up=matrix(2 * config.ffn, D),
+            down=matrix(D, config.ffn),
+            qk_gain=qk_gain if config.qk_norm else None,
         )
+        layers.append(split(config, whole, threads))
     embedding = matrix(config.vocab, D)
     head = embedding if config.tied else matrix(config.vocab, D)
     return Weights(embedding, tuple(layers), np.ones(D, np.float32), head)

@@ -70,8 +70,8 @@ class GgufFile:
         return values.reshape(tensor.shape)
 
 
-def load(file: GgufFile) -> tuple[ModelConfig, Weights]:
-    """Config and weights of an opened GGUF file."""
+def load(file: GgufFile, threads: int = 1) -> tuple[ModelConfig, Weights]:
+    """Config and weights of an opened GGUF file, laid out for `threads` threads."""
     embedding = file.tensors.get(NAMES[EMBEDDING])
     if embedding is None:
         raise EngineError(f"{file.path.name}: no tensor token_embd.weight")
@@ -86,7 +86,7 @@ def load(file: GgufFile) -> tuple[ModelConfig, Weights]:
     )
     # Converters to GGUF interleave llama's query and key rows and leave those of qwen2 and qwen3 as they are.
     pairs = config.architecture == "llama"
-    return config, pack(config, lambda name: file.read(gguf_name(name)), rope_pairs=pairs)
+    return config, pack(config, lambda name: file.read(gguf_name(name)), rope_pairs=pairs, threads=threads)
 
 
 def gguf_name(name: str) -> str:

@@ -111,8 +111,8 @@ def forget(data: mmap.mmap, begin: int, end: int) -> None:
         data.madvise(mmap.MADV_DONTNEED, first, end - first)
 
 
-def load(folder: Path) -> tuple[ModelConfig, Weights]:
-    """Config and weights of a Hugging Face folder."""
+def load(folder: Path, threads: int = 1) -> tuple[ModelConfig, Weights]:
+    """Config and weights of a Hugging Face folder, laid out for `threads` threads."""
     config = from_hf(read_json(folder / "config.json"))
     files = [SafetensorsFile(path) for path in _shards(folder)]
     where = {name: file for file in files for name in file.entries}
@@ -122,7 +122,7 @@ def load(folder: Path) -> tuple[ModelConfig, Weights]:
             raise EngineError(f"{folder.name}: no tensor {name} in its safetensors files")
         return where[name].read(name)
 
-    return config, pack(config, tensor, rope_pairs=False)
+    return config, pack(config, tensor, rope_pairs=False, threads=threads)
 
 
 def _shards(folder: Path) -> list[Path]:

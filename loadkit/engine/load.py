@@ -30,32 +30,32 @@ class Loaded:
     suppressed: tuple[int, ...] = ()  # tokens never generated
 
 
-def load(model: str, *, seed: int = 0) -> Loaded:
-    """Load "builtin", "random:NAME" of `dims.py`, a GGUF file or a Hugging Face folder; `seed` makes random weights.
+def load(model: str, *, seed: int = 0, threads: int = 1) -> Loaded:
+    """Load "builtin", "random:NAME" of `dims.py`, a GGUF file or a Hugging Face folder, for as many threads.
 
-    Raises EngineError, one line that says what is wrong.
+    `seed` makes random weights. Raises EngineError, one line that says what is wrong.
     """
     if model == "builtin":
-        return _random(builtin.NAME, "builtin", builtin.CONFIG, seed)
+        return _random(builtin.NAME, "builtin", builtin.CONFIG, seed, threads)
     if model.startswith(dims.PREFIX):
         name = model.removeprefix(dims.PREFIX)
-        return _random(f"{name.lower()}-random", "random", dims.of(name), seed)
+        return _random(f"{name.lower()}-random", "random", dims.of(name), seed, threads)
     path = Path(model).expanduser()
     if path.is_dir():
-        return _folder(path)
+        return _folder(path, threads)
     if path.is_file():
-        return _gguf(path)
+        return _gguf(path, threads)
     raise EngineError(f"--model {model}: no such file or folder; give a GGUF file, a Hugging Face folder or builtin")
 
 
-def _random(name: str, source: str, config: ModelConfig, seed: int) -> Loaded:
+def _random(name: str, source: str, config: ModelConfig, seed: int, threads: int) -> Loaded:
     """Seeded weights behind a tokenizer of bytes."""
     tokenizer = ByteTokenizer()
     return Loaded(
         name=name,
         source=source,
         config=config,
-        weights=builtin.random_weights(config, seed),
+        weights=builtin.random_weights(config, seed, threads),
         tokenizer=tokenizer,
         template=ChatTemplate(builtin.CHAT_TEMPLATE),
         stops=stop_tokens(tokenizer, [tokenizer.specials["<|endoftext|>"]]),
@@ -63,7 +63,7 @@ def _random(name: str, source: str, config: ModelConfig, seed: int) -> Loaded:
     )
 
 
-def _gguf(path: Path) -> Loaded:
+def _gguf(path: Path, threads: int) -> Loaded:
     file = gguf_file.GgufFile(path)
     metadata = file.metadata
     tokenizer = gguf_tokenizer.build(metadata)  # before the weights: a wrong kind is told at once
@@ -72,12 +72,12 @@ def _gguf(path: Path) -> Loaded:
     named = {name: tokens[index] for name, index in ids.items() if index is not None}
     template = _template(metadata.get("tokenizer.chat_template"), named)
     eos = [index for name, index in ids.items() if index is not None and name != "bos_token"]
-    config, weights = gguf_file.load(file)
+    config, weights = gguf_file.load(file, threads)
     _fit(tokenizer, config)
     return Loaded(path.stem, "gguf", config, weights, tokenizer, template, stop_tokens(tokenizer, eos))
 
 
-def _folder(path: Path) -> Loaded:
+def _folder(path: Path, threads: int) -> Loaded:
     raw = read_json(path / "config.json")
     settings_path = path / "tokenizer_config.json"
     settings = read_json(settings_path) if settings_path.exists() else {}
@@ -88,7 +88,7 @@ def _folder(path: Path) -> Loaded:
     template = _template(source, {name: text for name, text in named.items() if text})
     generation = path / "generation_config.json"
     eos = (read_json(generation) if generation.exists() else raw).get("eos_token_id", raw.get("eos_token_id"))
-    config, weights = hf_folder.load(path)
+    config, weights = hf_folder.load(path, threads)
     _fit(tokenizer, config)
     ends = [token for token in (eos if isinstance(eos, list) else [eos]) if token is not None]
     if not all(type(token) is int and 0 <= token < config.vocab for token in ends):

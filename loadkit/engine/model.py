@@ -2,7 +2,7 @@
 
 What a caller uses, one thread at a time:
 
-    Model(config, weights, *, context=None, threads=1, prefill_mode="batched")
+    Model(config, weights, *, context=None, prefill_mode="batched")
     new_cache(capacity) -> Cache             `cache.length` positions are filled; lower it to forget the last ones
     extend(tokens, cache) -> hidden [T, D]   append 1 to CHUNK tokens of one prompt; valid until the next pass
     logits(hidden [T, D]) -> [T, V]          of the rows asked for: a prompt needs only its last one
@@ -12,7 +12,8 @@ What a caller uses, one thread at a time:
 
 Shapes: T rows, D hidden, K key heads, G query heads per key head, h head dimension, V vocabulary.
 
-Several threads share every product of a pass, see `lane.py`. BLAS itself runs single-threaded, see `team.py`.
+The threads that the weights are laid out for share every product of a pass, see `lane.py`. BLAS itself runs
+single-threaded, see `team.py`.
 """
 
 from __future__ import annotations
@@ -46,7 +47,6 @@ class Model:
         weights: Weights,
         *,
         context: int | None = None,
-        threads: int = 1,
         prefill_mode: str = "batched",
     ) -> None:
         self.config = config
@@ -57,9 +57,9 @@ class Model:
             raise EngineError(f"context must be between 1 and the model's {config.context_length}, it is {context}")
         # [context, h/2]
         self._rotations = rotations(self.context, config.head_dim, config.rope_theta, config.rope_factors)
-        self._team = Team(threads)
-        sums = np.empty((2, threads, CHUNK, config.hidden), np.float32)
-        self._lanes = [Lane(config, rank, self._team, sums) for rank in range(threads)]
+        self._team = Team(weights.threads)
+        sums = np.empty((2, weights.threads, CHUNK, config.hidden), np.float32)
+        self._lanes = [Lane(config, rank, self._team, sums) for rank in range(weights.threads)]
 
     def new_cache(self, capacity: int) -> Cache:
         """An empty cache for a sequence of at most `capacity` tokens."""

@@ -44,9 +44,8 @@ def serve(
         threading.Thread(target=_watch_stdin, daemon=True).start()
     try:
         service = Service(
-            load(model, seed=seed),
+            load(model, seed=seed, threads=threads),
             context=context,
-            threads=threads,
             slots=slots,
             queue=queue,
             prefix_cache_bytes=prefix_cache_mib * 2**20,

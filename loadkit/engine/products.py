@@ -7,6 +7,10 @@ OpenBLAS first copies a matrix into the order its kernel likes. For many rows th
 several times the product. It leaves the copy out for products of up to a million multiply-adds (kernels for AVX-512),
 so a few rows are multiplied with some rows of the matrix at a time, all in one call of NumPy. A single row is a dot
 product with each row of the matrix: BLAS's own matrix-vector product reads at two thirds of the speed.
+
+The copy of a matrix [N, K] is faster when it stands at the left, as in [N, K] @ [K, T], than when it stands transposed
+at the right. So where columns will do for many rows, that is the better product: by a tenth with 64 rows, by a fiftieth
+with 512.
 """
 
 from __future__ import annotations

@@ -40,14 +40,13 @@ class Service:
         loaded: Loaded,
         *,
         context: int | None,
-        threads: int,
         slots: int,
         queue: int,
         prefix_cache_bytes: int,
         prefill_mode: str = "batched",
     ) -> None:
         self.loaded = loaded
-        self.model = Model(loaded.config, loaded.weights, context=context, threads=threads, prefill_mode=prefill_mode)
+        self.model = Model(loaded.config, loaded.weights, context=context, prefill_mode=prefill_mode)
         if slots > CHUNK // 2:
             raise EngineError(f"--slots may be at most {CHUNK // 2}, it is {slots}")
         self.slots = slots

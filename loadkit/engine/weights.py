@@ -1,10 +1,12 @@
-"""Weights laid out once for the products they are used in.
+"""Weights laid out once for the products they are used in, and for the threads that share them.
 
-Shapes: D hidden, H query heads, K key heads, h head dimension, F feed-forward, V vocabulary.
+Shapes: D hidden, H query heads, K key heads, G query heads per key head, h head dimension, F feed-forward, V
+vocabulary; k, f are one thread's numbers of key heads and feed-forward columns.
 
 A decode step costs the reading of every weight once, so every matrix is [out, in], which is read fastest, see
-`products.py`. Rows of the fused query-key-value matrix stand by key head: its G query heads, its key, its value; so a
-thread that has some key heads reads one run of rows.
+`products.py`, and what a thread reads of a layer is one run of memory. Cut out of matrices that all threads share, its
+columns of `out` and `down` would be short pieces with gaps, which take almost twice as long to read. Rows of the fused
+query-key-value matrix stand by key head: its G query heads, its key, its value.
 
 Four things are folded in at load, so that no step pays for them: norm gains (into the inputs of the next matrix),
 1/sqrt(h) (into the queries), the minus sign that silu needs (into gate and up), and the RoPE layout (a head's
@@ -13,7 +15,7 @@ dimensions stand as rotated pairs, see `lane.py`).
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -30,24 +32,41 @@ EMBEDDING, FINAL_NORM, HEAD = "model.embed_tokens.weight", "model.norm.weight", 
 
 @dataclass(frozen=True, slots=True)
 class Layer:
-    qkv: Array  # [K (G + 2) h, D]
-    qkv_bias: Array | None  # [K (G + 2) h]
-    out: Array  # [D, H h]
-    gate_up: Array  # [2 F, D]
-    down: Array  # [D, F]
-    qk_gain: Array | None = None  # [K, G + 1, h], gains of the queries' and keys' norms; the queries' carry 1/sqrt(h)
+    """A layer, or one thread's part of it."""
+
+    qkv: Array  # [k (G + 2) h, D]
+    qkv_bias: Array | None  # [k (G + 2) h]
+    out: Array  # [D, k G h]
+    gate_up: Array  # [2 f, D], gates first
+    down: Array  # [D, f]
+    qk_gain: Array | None = None  # [k, G + 1, h], gains of the queries' and keys' norms; the queries' carry 1/sqrt(h)
+
+    @property
+    def matrices(self) -> tuple[Array, ...]:
+        """In the order they are read."""
+        return self.qkv, self.out, self.gate_up, self.down
 
 
 @dataclass(frozen=True, slots=True)
 class Weights:
     embedding: Array  # [V, D]
-    layers: tuple[Layer, ...]
+    layers: tuple[tuple[Layer, ...], ...]  # of each layer, each thread's part
     final_norm: Array  # [D]
     head: Array  # [V, D], the embedding itself when tied
 
+    @property
+    def threads(self) -> int:
+        """How many threads they are laid out for."""
+        return len(self.layers[0])
 
-def pack(config: ModelConfig, tensor: Tensor, *, rope_pairs: bool) -> Weights:
-    """Weights from tensors in Hugging Face's names.
+
+def share(count: int, rank: int, threads: int) -> slice:
+    """Which of `count` key heads, columns or words thread `rank` of `threads` has."""
+    return slice(count * rank // threads, count * (rank + 1) // threads)
+
+
+def pack(config: ModelConfig, tensor: Tensor, *, rope_pairs: bool, threads: int = 1) -> Weights:
+    """Weights from tensors in Hugging Face's names, laid out for `threads` threads.
 
     `rope_pairs`: the query and key rows already stand as rotated pairs (llama in GGUF files); otherwise a head's first
     half rotates with its second half (Hugging Face, qwen2 in GGUF files) and the rows are interleaved here.
@@ -56,8 +75,43 @@ def pack(config: ModelConfig, tensor: Tensor, *, rope_pairs: bool) -> Weights:
     source = _Source(tensor)
     embedding = source(EMBEDDING, config.vocab, config.hidden)
     head = embedding if config.tied else source(HEAD, config.vocab, config.hidden)
-    layers = tuple(_layer(config, source, f"model.layers.{i}.", rope_pairs) for i in range(config.layers))
+    names = (f"model.layers.{i}." for i in range(config.layers))
+    layers = tuple(split(config, _layer(config, source, name, rope_pairs), threads) for name in names)
     return Weights(embedding, layers, source(FINAL_NORM, config.hidden), head)
+
+
+def split(config: ModelConfig, whole: Layer, threads: int) -> tuple[Layer, ...]:
+    """Each thread's part of a layer, in memory of its own."""
+    return tuple(_part(config, whole, rank, threads) for rank in range(threads))
+
+
+def _part(config: ModelConfig, whole: Layer, rank: int, threads: int) -> Layer:
+    D, K = config.hidden, config.kv_heads
+    heads, columns = share(K, rank, threads), share(config.ffn, rank, threads)
+    qkv, out, gate_up, down = _one_run(
+        whole.qkv.reshape(K, -1, D)[heads],  # [k, (G + 2) h, D]
+        whole.out.reshape(D, K, -1)[:, heads],  # [D, k, G h]
+        whole.gate_up.reshape(2, -1, D)[:, columns],  # [2, f, D]
+        whole.down[:, columns],  # [D, f]
+    )
+    return Layer(
+        qkv=qkv.reshape(-1, D),
+        qkv_bias=None if whole.qkv_bias is None else whole.qkv_bias.reshape(K, -1)[heads].reshape(-1),
+        out=out.reshape(D, -1),
+        gate_up=gate_up.reshape(-1, D),
+        down=down,
+        qk_gain=None if whole.qk_gain is None else whole.qk_gain[heads],
+    )
+
+
+def _one_run(*arrays: Array) -> Sequence[Array]:
+    """Copies that stand one behind the other in memory."""
+    run = np.empty(sum(array.size for array in arrays), np.float32)
+    ends = np.cumsum([array.size for array in arrays])
+    copies = [part.reshape(array.shape) for part, array in zip(np.split(run, ends[:-1]), arrays, strict=True)]
+    for copy, array in zip(copies, arrays, strict=True):
+        copy[...] = array
+    return copies
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import tomllib
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -35,6 +36,25 @@ def test_a_product_is_the_same_for_any_number_of_rows(rows, inputs, outputs, sma
     np.testing.assert_allclose(out[:, 2 : 2 + outputs], expected, atol=1e-4)
     assert (out[:, :2] == 9).all()
     assert (out[:, 2 + outputs :] == 9).all()
+
+
+@pytest.mark.parametrize("threads", [1, 2, 3])
+def test_a_threads_part_of_a_layer_is_one_run_of_memory(threads):
+    """Its matrices stand one behind the other, and all parts together are the layer, each weight once."""
+    config = dims.of("qwen2.5-0.5b")
+    config = replace(config, layers=1, hidden=12, heads=6, kv_heads=3, head_dim=2, ffn=7, vocab=5)
+    ((whole,),) = builtin.random_weights(config, 1).layers
+    (parts,) = builtin.random_weights(config, 1, threads).layers
+    assert len(parts) == threads
+    for part in parts:
+        ends = [matrix.ctypes.data + matrix.nbytes for matrix in part.matrices]
+        assert [matrix.ctypes.data for matrix in part.matrices[1:]] == ends[:-1]
+        assert all(matrix.flags.c_contiguous for matrix in part.matrices)
+    np.testing.assert_array_equal(np.concatenate([part.qkv for part in parts]), whole.qkv)
+    np.testing.assert_array_equal(np.concatenate([part.out for part in parts], axis=1), whole.out)
+    np.testing.assert_array_equal(np.concatenate([part.down for part in parts], axis=1), whole.down)
+    gates_ups = [part.gate_up.reshape(2, -1, 12) for part in parts]
+    np.testing.assert_array_equal(np.concatenate(gates_ups, axis=1).reshape(-1, 12), whole.gate_up)
 
 
 @pytest.mark.parametrize("size", [1, 2, 4])
@@ -102,7 +122,7 @@ def test_dimensions_equal_the_catalogue():
 
 def test_sequential_prefill_changes_nothing(golden):
     """Token by token gives the logits of batches, at every position, and decode goes on from there."""
-    model = Model(*hf_folder.load(golden.folder), prefill_mode="sequential", threads=2)
+    model = Model(*hf_folder.load(golden.folder, 2), prefill_mode="sequential")
     cache = model.new_cache(60)
     logits = model.logits(model.extend(golden.tokens[:40], cache))
     assert np.abs(logits - golden.logits[:40]).max() < 3e-4
@@ -125,7 +145,7 @@ def test_sequential_prefill_reads_the_weights_for_every_token(golden, monkeypatc
 def test_many_sequences_decode_as_each_alone(rows):
     """1 to 17 streams of unequal lengths, whatever way their number multiplies, get the logits each gets alone."""
     config = builtin.CONFIG
-    model = Model(config, builtin.random_weights(config, 1), context=128, threads=2)
+    model = Model(config, builtin.random_weights(config, 1, 2), context=128)
     lengths = [1 + 13 * row % 30 for row in range(rows)]
     caches = []
     for length in lengths:

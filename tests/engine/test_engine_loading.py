@@ -197,8 +197,9 @@ def test_builtin_is_complete():
     assert loaded.stops == {256, 258}
     assert loaded.config.parameters == sum(
         array.size
-        for layer in loaded.weights.layers
-        for array in (layer.qkv, layer.out, layer.gate_up, layer.down)
+        for parts in loaded.weights.layers
+        for part in parts
+        for array in part.matrices
     ) + loaded.weights.embedding.size + loaded.weights.head.size + loaded.config.hidden * (
         2 * loaded.config.layers + 1
     )  # fmt: skip

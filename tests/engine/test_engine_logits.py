@@ -45,7 +45,7 @@ def test_logits_equal_transformers(golden):
 @pytest.mark.parametrize("threads", [1, 2, 5])
 def test_chunks_and_threads_change_nothing(golden, sizes, threads):
     """The same logits whatever the chunk sizes and however many threads share a chunk."""
-    model = Model(*hf_folder.load(golden.folder), threads=threads)
+    model = Model(*hf_folder.load(golden.folder, threads))
     logits = in_chunks(model, golden.tokens, sizes)
     assert np.abs(logits - golden.logits).max() < TOLERANCE
     assert (logits.argmax(1) == golden.logits.argmax(1)).all()
@@ -103,7 +103,7 @@ def test_cache_bounds_are_kept(golden):
 @pytest.mark.parametrize("rank", [0, 2])
 def test_a_failing_thread_does_not_hang_the_others(golden, rank):
     """When one thread fails in the middle of a pass, the pass fails, and the next pass is right again."""
-    model = Model(*hf_folder.load(golden.folder), threads=3)
+    model = Model(*hf_folder.load(golden.folder, 3))
     lane = model._lanes[rank]
     feed_forward = lane._feed_forward
 
@@ -176,8 +176,8 @@ def test_gguf_gives_the_dequantised_weights(golden, write_gguf, kind):
 
 
 def arrays(weights: Weights) -> list[np.ndarray]:
-    layers = [[layer.qkv, layer.out, layer.gate_up, layer.down] for layer in weights.layers]
-    return [weights.embedding, weights.head, weights.final_norm, *(array for layer in layers for array in layer)]
+    layers = [array for parts in weights.layers for part in parts for array in part.matrices]
+    return [weights.embedding, weights.head, weights.final_norm, *layers]
 
 
 @pytest.mark.parametrize(("kind", "tolerance"), [("F32", TOLERANCE), ("F16", 0.02), ("BF16", 0.2), ("Q8_0", 0.2)])

@@ -16,7 +16,7 @@ TOLERANCE = 3e-4
 def test_a_mixed_pass_gives_everyone_their_logits(golden, threads, mode):
     """Sequences of unequal length that decode beside a prompt read in chunks, and the prompt, get what transformers
     computes for each alone."""
-    model = Model(*hf_folder.load(golden.folder), threads=threads, prefill_mode=mode)
+    model = Model(*hf_folder.load(golden.folder, threads), prefill_mode=mode)
     lengths = [1, 60, 33]
     caches = [model.new_cache(100) for _ in lengths]
     for cache, length in zip(caches, lengths, strict=True):
