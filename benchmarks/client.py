@@ -1,10 +1,11 @@
 """Accuracy and cost of the client against a truth server, with a bare socket reader beside it in the same run.
 
-    python benchmarks/client.py [--streams 8,64,256,512] [--truth URL]
+    python benchmarks/client.py [--streams 8,64,256,512] [--truth URL] [--rounds 3]
 
-Without a URL the simulator is the truth server, smooth and then in lock step (all tokens at the same instant, as
-batching engines emit). Read the ratio: the machine's own speed is in both columns. Server on the first core, client on
-the others.
+Client and bare reader take turns, and each number is the median of its rounds: a machine that others use is faster at
+one moment than at the next. Without a URL the simulator is the truth server, smooth and then in lock step (all tokens
+at the same instant, as batching engines emit). Read the ratio: the machine's own speed is in both columns. Server on
+the first core, client on the others.
 """
 
 import argparse
@@ -15,6 +16,7 @@ import sys
 from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
+from statistics import median
 
 from loadkit.target import process
 
@@ -44,20 +46,19 @@ def _run(arguments: list[str]) -> str:
     ).stdout
 
 
-def row(load: str, url: str, streams: int) -> str:
+def row(load: str, url: str, streams: int, rounds: int) -> str:
     """One line of the table."""
-    ours, floor = measured(url, streams), bare(url, streams)
-    cost, least = ours["cpu_s_per_million"], floor["cpu_us_per_event"]
-    late = ours["server_late_p99_ms"]
+    pairs = [(measured(url, streams), bare(url, streams)["cpu_us_per_event"]) for _ in range(rounds)]
+    ours = {name: [one[name] for one, _ in pairs] for name in pairs[0][0]}
     cells = [
         load,
         str(streams),
-        f"{ours['ttft_p50_ms']:.3f} / {ours['ttft_p99_ms']:.3f}",
-        f"{ours['itl_p50_ms']:.3f} / {ours['itl_p99_ms']:.3f}",
-        f"{cost:.1f}",
-        f"{least:.1f}",
-        f"{cost / least:.2f}",
-        "-" if late is None else f"{late:.3f}",
+        f"{median(ours['ttft_p50_ms']):.3f} / {median(ours['ttft_p99_ms']):.3f}",
+        f"{median(ours['itl_p50_ms']):.3f} / {median(ours['itl_p99_ms']):.3f}",
+        f"{median(ours['cpu_s_per_million']):.1f}",
+        f"{median(floor for _, floor in pairs):.1f}",
+        f"{median(one['cpu_s_per_million'] / floor for one, floor in pairs):.2f}",
+        "-" if None in (late := ours["server_late_p99_ms"]) else f"{median(late):.3f}",
     ]
     return line(cells)
 
@@ -72,6 +73,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--streams", default="8,64,256,512")
     parser.add_argument("--truth", metavar="URL")
+    parser.add_argument("--rounds", type=int, default=3)
     args = parser.parse_args()
     cores = sorted(os.sched_getaffinity(0))
     print(line(COLUMNS))
@@ -83,7 +85,7 @@ def main() -> None:
                 os.sched_setaffinity(running.process.pid, {cores[0]})
                 os.sched_setaffinity(0, set(cores[1:]))
         for streams in args.streams.split(","):
-            print(row(load, args.truth or running.url, int(streams)), flush=True)
+            print(row(load, args.truth or running.url, int(streams), args.rounds), flush=True)
         if running is not None:
             running.stop()
 
