@@ -186,7 +186,7 @@ def _line(row: Data) -> bytes:
 
 
 def _state(visit: int | None) -> Data:
-    flags = dict.fromkeys(("started", "full", "all_measured", "finished", "used_up"), False)
+    flags = dict.fromkeys(("started", "full", "all_measured", "finished"), False)
     return {"visit": visit, **flags, "measured": 0, "planned": 0, "arrivals": None}
 
 

@@ -115,6 +115,7 @@ class Caller:
     def run(self, call: Call) -> Record:
         """Measure one request. Network faults are outcomes; what is raised is ours, after the record was handed on."""
         request = _Request(self, call)
+        ended: BaseException | None = None
         try:
             try:
                 request.measure()
@@ -122,9 +123,17 @@ class Caller:
                 request.abort(exc)
                 raise
             self.rest()
-        finally:
+        except BaseException as exc:  # noqa: BLE001 - raised below
+            ended = exc
+        try:
             if self.on_record is not None:
                 self.on_record(request.record)
+        except Exception:
+            # What is raised to steer a user must not keep one alive that is being killed.
+            if ended is None or isinstance(ended, Exception):
+                raise
+        if ended is not None:
+            raise ended
         return request.record
 
 

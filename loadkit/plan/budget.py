@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from loadkit.plan.endpoint import Endpoint
@@ -22,7 +22,7 @@ UNREAD = frozenset(
     }
 )
 
-MOST_REQUESTS = 2**40
+ROUNDING = 1e-6  # tokens; what was asked for must fit into the share that was given for it
 
 
 class Spent(NamedTuple):
@@ -59,6 +59,17 @@ class Budget:
             ("seconds", seconds, self.seconds),
         )
         return next((name for name, value, limit in used if limit is not None and value >= limit), None)
+
+    def part(self, share: float) -> "Budget":
+        """That share (0 to 1) of the tokens and of the cost; the time is not shared."""
+        tokens = None if self.tokens is None else int(self.tokens * share + ROUNDING)
+        cost = None if self.cost is None else self.cost * share * (1 + ROUNDING**2)
+        return replace(self, tokens=tokens, cost=cost)
+
+    def share_of(self, spent: Spent) -> float:
+        """The share of the budget that this is, of the limit of which it takes most; 0 where nothing is limited."""
+        used = ((sum(spent), self.tokens), (self.cost_of(spent), self.cost))
+        return max((value / limit for value, limit in used if limit), default=0.0)
 
     def passed_by(self, spent: Spent) -> str | None:
         """Which limit lies below what would be spent in all, or None."""
@@ -118,23 +129,12 @@ class Ledger:
 
     def refuse(self, most: Spent) -> str | None:
         """The limit that a request of up to `most` might pass, those in flight included, or None."""
-        ahead = self._ahead.plus(most)
-        return self.budget.passed_by(self.spent.plus(Spent(math.ceil(ahead.input * self._longer), ahead.output)))
+        return self.budget.passed_by(self.with_next(most))
 
-    def requests(self, most: Spent) -> int | None:
-        """How many requests of up to `most` there is room for beside those in flight; None where nothing is limited."""
-        if self.budget.tokens is None and self.budget.cost is None:
-            return None
-        low, high = 0, 1  # room for the one and not for the other
-        while self.refuse(Spent(most.input * high, most.output * high)) is None and high < MOST_REQUESTS:
-            low, high = high, 2 * high
-        while high - low > 1:
-            middle = (low + high) // 2
-            if self.refuse(Spent(most.input * middle, most.output * middle)) is None:
-                low = middle
-            else:
-                high = middle
-        return low
+    def with_next(self, most: Spent) -> Spent:
+        """What may be spent in all by what has ended, what is in flight and a request of up to `most`."""
+        ahead = self._ahead.plus(most)
+        return self.spent.plus(Spent(math.ceil(ahead.input * self._longer), ahead.output))
 
     def start(self, request_id: str, most: Spent) -> None:
         """A request starts."""

@@ -42,16 +42,6 @@ def deal(concurrency: int, live: Mapping[str, int]) -> dict[str, tuple[int, ...]
     return {worker: tuple(slots) for worker, slots in given.items() if slots}
 
 
-def grants(requests: int, slots: Mapping[str, tuple[int, ...]]) -> dict[str, int]:
-    """So many requests given out to workers by the slots they have, not one more in all."""
-    total, before, given = sum(map(len, slots.values())), 0, {}
-    for worker, mine in slots.items():
-        after = before + len(mine)
-        given[worker] = requests * after // total - requests * before // total
-        before = after
-    return given
-
-
 class Shares:
     """The shares of one visit, by worker. A report costs the same however many workers there are, but for the few after
     which all of them have news."""

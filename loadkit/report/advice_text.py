@@ -1,6 +1,7 @@
 """What `loadkit advise` prints: the calculation, then the conclusion, then the four layers and what is open."""
 
 import sys
+import textwrap
 from collections.abc import Mapping, Sequence
 from typing import IO, Any
 
@@ -11,7 +12,7 @@ from loadkit.capacity.advise.advice import Advice
 from loadkit.capacity.advise.candidates import Candidate
 from loadkit.capacity.advise.techniques import Choice, techniques
 from loadkit.report.escape import plain
-from loadkit.report.grid import grid, unbounded
+from loadkit.report.grid import grid, unbounded, width_of
 from loadkit.report.numbers import number
 from loadkit.report.terminal import encodable, say
 
@@ -89,8 +90,11 @@ def show_techniques(choice: Choice | None, stream: IO[str] | None = None) -> Non
     """Print the table of techniques, and what a prefill share picks from it."""
     stream = stream or sys.stdout
     console, width = unbounded(stream), Console(file=stream).width
-    rows = [[each.name, each.changes, each.helps, each.cost] for each in techniques()]
-    console.print(grid(("technique", "changes", "helps", "what it lowers"), rows, left=4))
+    headers = ("technique", "changes", "helps", "what it lowers")
+    rows = [[each.name, each.changes, each.helps, ""] for each in techniques()]
+    room = max(width - width_of(grid((*headers[:3], ""), rows, left=4)), len(headers[3]))
+    costs = ["\n".join(textwrap.wrap(each.cost, room)) for each in techniques()]
+    console.print(grid(headers, [[*row[:3], cost] for row, cost in zip(rows, costs, strict=True)], left=4))
     if choice:
         console.print()
         say(console, f"{choice.kind}: {choice.sentence}", width)
@@ -100,16 +104,20 @@ def show_techniques(choice: Choice | None, stream: IO[str] | None = None) -> Non
 def show_candidates(ranked: Sequence[Candidate], stream: IO[str] | None = None) -> None:
     """Print candidates in the order in which to try them; sizes in GB, lengths in tokens."""
     stream = stream or sys.stdout
+    console, width = unbounded(stream), Console(file=stream).width
+    names = [encodable(plain(each.name, 60), stream) for each in ranked]
     rows = [
         [
-            encodable(plain(each.name, 60), stream), each.reason, f"{each.params / 1e9:.1f}B", f"{each.bits:g}",
+            "\n".join(textwrap.wrap(name, 24)), f"{each.params / 1e9:.1f}B", f"{each.bits:g}",
             f"{each.weights_gb:.1f}", f"{each.kv_gb:.1f}", f"{each.need_gb:.1f}", str(each.longest),
             number(each.tokens_per_s),
         ]
-        for each in ranked
+        for name, each in zip(names, ranked, strict=True)
     ]  # fmt: skip
-    headers = ("model", "verdict", "params", "bits", "weights GB", "cache GB", "need GB", "longest", "tokens/s")
-    unbounded(stream).print(grid(headers, rows, left=2))
+    headers = ("model", "params", "bits", "weights\nGB", "cache\nGB", "need\nGB", "longest", "tokens/s")
+    console.print(grid(headers, rows))
+    for name, each in zip(names, ranked, strict=True):
+        say(console, f"{name}: {each.reason}", width)
 
 
 def _budgets(found: Mapping[str, float | None]) -> list[str]:

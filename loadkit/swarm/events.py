@@ -25,6 +25,18 @@ STEERING = (StopUser, StopTest, RescheduleTask, RescheduleTaskImmediately, Inter
 Listener = Callable[..., Any]
 
 
+def stronger(first: BaseException | None, second: BaseException) -> BaseException:
+    """Of two things that were raised the one to go on with: a kill before what ends the user, and that before the rest.
+
+    Of equals the first. A user that is killed while a listener asks for another task would else live on.
+    """
+    return second if first is None or _strength(second) > _strength(first) else first
+
+
+def _strength(error: BaseException) -> int:
+    return 2 if not isinstance(error, Exception) else int(isinstance(error, (StopUser, StopTest)))
+
+
 class Hook(EventHook):
     """An EventHook that calls every listener, whatever the ones before it raised.
 
@@ -50,7 +62,7 @@ class Hook(EventHook):
                 if isinstance(error, Exception) and not isinstance(error, STEERING):
                     self._log(listener)
                 else:
-                    steering = steering or error
+                    steering = stronger(steering, error)
         if steering is not None:
             raise steering
 
@@ -89,6 +101,6 @@ def announce(row: dict[str, Any]) -> None:
         try:
             hook.fire(**words)
         except BaseException as error:  # noqa: BLE001 - raised below
-            steering = steering or error
+            steering = stronger(steering, error)
     if steering is not None:
         raise steering

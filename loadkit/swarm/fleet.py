@@ -20,6 +20,7 @@ from loadkit.swarm import events
 from loadkit.swarm.briefing import brief_of
 from loadkit.swarm.channel import Batch, Data, Inbox, Link
 from loadkit.swarm.guard import guard, passed_over
+from loadkit.swarm.portions import Portions
 from loadkit.swarm.roster import Member, Roster
 from loadkit.swarm.session import Session
 from loadkit.swarm.sharing import Sharing
@@ -54,6 +55,14 @@ class Fleet:
         self._inbox = Inbox()
         self._shelf = Shelf(session.folder.path, session.texts)
         self._sharing = Sharing(session, self._roster, self._shelf, self._tell)
+        ledger = session.pacing.ledger
+        self._portions = Portions(
+            max(0.0, 1 - ledger.budget.share_of(ledger.spent)),
+            planned,
+            there=lambda: {member.id for member in self._roster.there},
+            tell=lambda worker, what, data: self._tell(what, data, to=self._roster[worker]),
+            end=session.pacing.tell,
+        )
         self._changed = Event()
         self._bind()
         environment.events.heartbeat_sent.add_listener(self._on_heartbeat)
@@ -70,7 +79,6 @@ class Fleet:
         session.records = events.Hook()
         session.gather, session.disperse = self.gather, self.disperse
         session.users, session.about_fleet = self._users, self._about
-        session.records.add_listener(self._sharing.on_record)
         session.folder.spools_path.mkdir(exist_ok=True)
 
     # -- for the shape ---------------------------------------------------------------------------------------------
@@ -79,8 +87,6 @@ class Fleet:
         """Wait until the fleet is whole and none of it is busy with an earlier visit; a run for which that does not
         come to be ends, and says so."""
         visits, since = self._session.visits, self._now()
-        if visits.left:
-            self._session.pacing.admits_all(visits.left[0].cell)
         while not visits.stopped and not self._whole():
             if any(member.visit is not None for member in self._roster.there):
                 since = self._now()  # requests in flight end by their own deadlines
@@ -238,6 +244,13 @@ class Fleet:
     def _on_state(self, member: Member, data: Data) -> None:
         self._sharing.on_state(member, data)
 
+    def _on_budget(self, member: Member, data: Data) -> None:
+        if not self._session.visits.stopped:
+            self._portions.ask(member.id, data["have"], data["need"], data["name"])
+
+    def _on_returned(self, member: Member, data: Data) -> None:
+        self._portions.returned(member.id, data["number"], data["have"])
+
     def _on_last(self, member: Member, data: Data) -> None:
         member.complete = self._inbox.have(member.id) >= data["number"]
 
@@ -280,5 +293,7 @@ HANDLERS: dict[str, Callable[[Fleet, Member, Data], None]] = {
     "users": Fleet._on_users,
     "rows": Fleet._on_rows,
     "state": Fleet._on_state,
+    "budget": Fleet._on_budget,
+    "returned": Fleet._on_returned,
     "last": Fleet._on_last,
 }

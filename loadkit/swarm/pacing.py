@@ -8,6 +8,7 @@ from loadkit.plan.budget import Budget, Ledger, Spent
 from loadkit.plan.ladder import Cell, Plan, Visit
 from loadkit.plan.pace import think_s
 from loadkit.plan.stages import Ticket
+from loadkit.swarm.allowance import Allowance
 from loadkit.swarm.visits import Visits
 
 
@@ -26,10 +27,10 @@ class Pacing:
         self._visits = visits
         self._limit = limit
         self._now = now
-        self._ledger = Ledger(budget)
+        self.ledger = Ledger(budget)
+        self.allowance: Allowance | None = None  # where other processes spend of the same budgets
         self._began: float | None = None
         self._last: dict[int, int] = {}  # slot -> visit of its last request
-        self.elsewhere = False  # the streams are on workers, and only their records are seen here
 
     def begin(self) -> None:
         """The run begins: its time counts from now."""
@@ -37,7 +38,7 @@ class Pacing:
 
     def remember(self, spent: Spent) -> None:
         """What earlier starts of the run took."""
-        self._ledger.spent = spent
+        self.ledger.spent = spent
 
     def before(self, visit: Visit, ticket: Ticket) -> bool:
         """Pause where the stream has sent before in this visit; False where nothing more is to be sent."""
@@ -49,33 +50,30 @@ class Pacing:
 
     def admits(self, cell: Cell) -> bool:
         """Whether the budgets leave room for a request of the cell; where they do not, the run ends."""
-        if (name := self._ledger.refuse(self._most(cell))) is None:
+        most = self._most(cell)
+        if (name := self.ledger.refuse(most)) is None:
+            if self.allowance is not None:
+                self.allowance.ahead()
             return True
-        self._tell(name)
+        if self.allowance is not None:
+            return self.allowance.more(name, most)
+        self.tell(name)
         return False
 
     def started(self, request_id: str, cell: Cell) -> None:
         """A request is about to be sent."""
-        self._ledger.start(request_id, self._most(cell))
+        self.ledger.start(request_id, self._most(cell))
 
     def on_record(self, *, record: dict[str, Any], **_: object) -> None:
-        """It has ended. Where it ran elsewhere, one request of each stream is taken to be under way."""
-        self._ledger.end(record)
-        visit = self._visits().current
-        if self.elsewhere and visit is not None:
-            self.admits_all(visit.cell)
-
-    def admits_all(self, cell: Cell) -> None:
-        """The run ends where the budgets leave no room for a request of each stream of the cell: elsewhere all begin at
-        once."""
-        most = self._most(cell)
-        if name := self._ledger.refuse(Spent(most.input * cell.concurrency, most.output * cell.concurrency)):
-            self._tell(name)
+        """It has ended."""
+        self.ledger.end(record)
 
     def every_second(self) -> None:
-        """Look at the time."""
-        if name := self._ledger.budget.exhausted(self._ledger.spent, self._seconds()):
-            self._tell(name)
+        """Look at the time, and at what is spent; a share that is used up ends nothing."""
+        if self.allowance is not None:
+            return
+        if name := self.ledger.budget.exhausted(self.ledger.spent, self._seconds()):
+            self.tell(name)
 
     def _most(self, cell: Cell) -> Spent:
         """The most tokens that one request of a cell takes."""
@@ -84,5 +82,6 @@ class Pacing:
     def _seconds(self) -> float:
         return 0.0 if self._began is None else self._now() - self._began
 
-    def _tell(self, name: str) -> None:
-        self._limit(self._ledger.budget.sentence(name, self._ledger.spent, self._seconds()))
+    def tell(self, name: str) -> None:
+        """The run ends at the budget of this name."""
+        self._limit(self.ledger.budget.sentence(name, self.ledger.spent, self._seconds()))

@@ -159,7 +159,6 @@ class Session:
         self.records.add_first(self.pacing.on_record)
         self.records.add_first(self.store.on_record)
         self.every_second(self.pacing.every_second)
-        self.pacing.elsewhere = bool(self.about_fleet())
         self.pacing.begin()
         self._probe.start()
         self._telemetry.start()

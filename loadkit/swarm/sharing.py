@@ -2,12 +2,11 @@
 
 from collections.abc import Callable
 from dataclasses import asdict, replace
-from typing import Any, Protocol
+from typing import Protocol
 
 from loadkit.measure.validity import Validity
-from loadkit.plan.budget import Ledger, Spent, budget_of
 from loadkit.plan.ladder import Plan, Visit
-from loadkit.plan.shares import Shares, deal, grants
+from loadkit.plan.shares import Shares, deal
 from loadkit.plan.stages import Ticket
 from loadkit.swarm.channel import Data
 from loadkit.swarm.judge import Judge
@@ -75,8 +74,6 @@ class Sharing:
         self._shelf = shelf
         self._tell = tell
         self._stage: SharedStage | None = None
-        self._ledger = Ledger(budget_of(session.plan, session.target.endpoint))
-        self._ledger.spent = session.spent_before
         self._decide = session.visits.between
         session.visits.course_of = self._course
         session.visits.between = self._between
@@ -108,8 +105,6 @@ class Sharing:
             return
         facts = ("started", "full", "measured", "planned", "all_measured", "finished")
         stage.shares.report(member.id, **{name: data[name] for name in facts})
-        if data["used_up"]:
-            self._used_up(visit)
         if data["arrivals"]:
             stage.arrivals[member.id] = data["arrivals"]
         news = stage.shares.news()
@@ -125,8 +120,6 @@ class Sharing:
         rounds = list(plan.rounds_of(visit))
         stage = self._stage = SharedStage(Shares(slots, len(rounds)), lambda: self._halt(visit))
         self.judge.clear()
-        room = self._ledger.requests(self._most(visit))
-        granted = {} if room is None or not slots else grants(room, slots)
         common = {
             "visit": asdict(visit),
             "rounds": rounds,
@@ -136,27 +129,11 @@ class Sharing:
         }
         for i, (worker, share) in enumerate(slots.items()):
             stage.announced[worker] = {**common, "share": list(share), "part": [i, len(slots)]}
-            stage.announced[worker]["grant"] = granted.get(worker)
             self._roster[worker].visit = visit.index
             self._tell("stage", stage.announced[worker], to=self._roster[worker])
         if not slots:  # a worker went since the users were counted
             stage.lost.append("the streams planned are not all there")
         return stage
-
-    def on_record(self, *, record: dict[str, Any], **_: object) -> None:
-        """A request of a worker has ended: it took what it took."""
-        self._ledger.end(record)
-
-    def _most(self, visit: Visit) -> Spent:
-        """The most tokens that one request of the visit takes."""
-        return Spent(visit.cell.target_tokens, self._session.plan.max_tokens)
-
-    def _used_up(self, visit: Visit) -> None:
-        """A worker has begun as many requests as it may: no room is left for what else was planned."""
-        ledger, most = self._ledger, self._most(visit)
-        beyond = (ledger.requests(most) or 0) + 1
-        if name := ledger.refuse(Spent(most.input * beyond, most.output * beyond)):
-            self._session.limit(ledger.budget.sentence(name, ledger.spent, 0.0))
 
     def _halt(self, visit: Visit) -> None:
         for member in self._roster.there:

@@ -108,19 +108,24 @@ class PromptUser(User):
         return tokens
 
     def report(self, record: Record) -> None:
-        """Fire the events of one record; a listener that asks for the end of the process ends the run instead."""
-        try:
-            # A user that is killed meanwhile hands its record over all the same.
+        """Fire the events of one record; a listener that asks for the end of the process ends the run instead.
+
+        A user that is killed meanwhile hands its record over all the same.
+        """
+        raised: BaseException | None = None
+        for hand_over in (self.session.complete, self._announce, self._tell_locust):
             try:
-                self.session.complete(record)
-            finally:
-                try:
-                    events.announce(record.to_json())
-                finally:
-                    self._tell_locust(record)
-        except (SystemExit, KeyboardInterrupt) as error:
-            self.session.fail(f"a listener raised {type(error).__name__}")
-            raise StopUser from error
+                hand_over(record)
+            except BaseException as error:  # noqa: BLE001 - raised below
+                raised = events.stronger(raised, error)
+        if isinstance(raised, (SystemExit, KeyboardInterrupt)):
+            self.session.fail(f"a listener raised {type(raised).__name__}")
+            raise StopUser from raised
+        if raised is not None:
+            raise raised
+
+    def _announce(self, record: Record) -> None:
+        events.announce(record.to_json())
 
     def _tell_locust(self, record: Record) -> None:
         """Fire Locust's own event under fixed names: an id would fill its tables."""

@@ -19,15 +19,16 @@ from typing import Any
 import gevent
 from gevent.event import Event
 
+from loadkit.plan.budget import budget_of
 from loadkit.plan.errors import ConfigError
 from loadkit.plan.ladder import Cell, Visit
 from loadkit.plan.stages import Stage
 from loadkit.record.errors import FolderError
 from loadkit.record.names import ExitCode
 from loadkit.swarm import shipped
+from loadkit.swarm.allowance import Allowance
 from loadkit.swarm.briefing import session_of
 from loadkit.swarm.channel import Batch, Data, Link, Outbox, Shipper
-from loadkit.swarm.grant import Grant
 from loadkit.swarm.local import settle
 from loadkit.swarm.openloop import OpenLoop, stage_of
 from loadkit.swarm.session import Session
@@ -140,6 +141,15 @@ class Worker:
         self._told = {}
         self._report.set()
 
+    def _on_budget(self, data: Data) -> None:
+        if self.session is not None and self.session.pacing.allowance is not None:
+            self.session.pacing.allowance.given(data["share"])
+
+    def _on_reclaim(self, data: Data) -> None:
+        if self.session is not None and self.session.pacing.allowance is not None:
+            have = self.session.pacing.allowance.give_back(data["number"])
+            self._link.send("returned", {"number": data["number"], "have": have})
+
     def _on_ack(self, data: Data) -> None:
         self._outbox.acknowledged(data["number"])
 
@@ -178,10 +188,9 @@ class Worker:
         self.session = session
         session.when_stopped = self._on_stopped
         session.visits.when_changed = self._report.set
-        self._grant = Grant(session.visits.before, self._on_used_up)
-        session.visits.before = self._grant.before
         settle(session, self._environment)
         self._link.send("ready", {"name": self._name})
+        self._share_budget(session)
         self.ready.set()
         self._report.set()
 
@@ -197,7 +206,6 @@ class Worker:
         except ConfigError as error:
             self.leave(str(error), ExitCode.USAGE, fault=str(error))
             return
-        self._grant.give(data["grant"])
         stage = self._stage = _stage(session, visit, data)
         if self._halted == visit.index:
             stage.stop()
@@ -206,11 +214,19 @@ class Worker:
         self._over = True
         self._report.set()
 
-    def _on_used_up(self) -> None:
-        """The budget has no room for another request of this visit: the master ends the run."""
-        assert self.session is not None
-        self.session.visits.end_current("a budget has no room left")
-        self._report.set()
+    def _share_budget(self, session: Session) -> None:
+        """Where a budget is limited, our requests wait for a share of it."""
+
+        def ask(question: Data) -> None:
+            with suppress(RPCError):  # asked again
+                self._link.send("budget", question)
+
+        whole = budget_of(session.plan, session.target.endpoint)
+        if whole.tokens is not None or whole.cost is not None:
+            session.pacing.allowance = Allowance(
+                whole, session.pacing.ledger, ask, lambda: session.visits.stopped or session.visits.ending
+            )
+            session.pacing.allowance.ahead()
 
     def _on_stopped(self) -> None:
         """Nothing more may be started here, for a fault or a signal of our own."""
@@ -284,7 +300,6 @@ class Worker:
             "planned": 0 if stage is None else stage.planned,
             "all_measured": stage is not None and stage.all_measured,
             "finished": self._over,
-            "used_up": stage is not None and self._grant.over,
             "arrivals": stage.counts if isinstance(stage, OpenLoop) else None,
         }
 
@@ -323,6 +338,8 @@ HANDLERS: dict[str, Callable[[Worker, Data], None]] = {
     "others": Worker._on_others,
     "halt": Worker._on_halt,
     "ack": Worker._on_ack,
+    "budget": Worker._on_budget,
+    "reclaim": Worker._on_reclaim,
     "text": Worker._on_text,
     "end": Worker._on_end,
     "abort": Worker._on_abort,

@@ -418,6 +418,25 @@ def test_stopped_while_waiting_to_retry(clock, caller, prompt):
     assert record.attempts[0]["outcome"] == "rate_limited"
 
 
+def test_a_kill_is_not_lost_to_what_a_listener_raises(clock, caller, prompt):
+    """What takes the record may raise to steer its user; one that is being killed ends all the same."""
+    records = []
+
+    def steer(record):
+        records.append(record.outcome)
+        raise LookupError
+
+    def run(*reads):
+        made = caller(BASE, Scripted(clock, (200, SSE, [*reads], "eof")), clock=clock, on_record=steer)
+        return made.run(Call(lambda: prompt, labels()))
+
+    with pytest.raises(Killed):
+        run(*STREAM[:2], (170, Killed()))
+    with pytest.raises(LookupError):
+        run(*STREAM)
+    assert records == ["aborted", "ok"]
+
+
 def test_a_bug_is_named_and_raised(clock, caller, prompt):
     """An error of our own is not blamed on the server: it is raised, with a record that says so."""
     transport = Scripted(clock, (200, SSE, [(5, ZeroDivisionError("x"))], "eof"))

@@ -314,3 +314,12 @@ def test_input_that_cannot_be_is_named(told, words, says):
     assert says in err
     assert err.count("\n") == 1
     assert out == ""
+
+
+def test_tables_of_advise_fit_eighty_columns(told, monkeypatch):
+    """On a terminal of 80 columns."""
+    monkeypatch.setenv("COLUMNS", "80")
+    names = ("llama-3-70b", "llama-3-8b", "qwen3-30b-a3b", "deepseek-r1-distill-qwen-1.5b")
+    for words in (("--why",), ("--candidates", *names, "--memory", "24GB", "--context", "8K")):
+        out = told("advise", *words)[1]
+        assert max(map(len, out.splitlines())) <= 80, out

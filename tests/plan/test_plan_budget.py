@@ -131,18 +131,28 @@ def test_the_sentence_says_limit_and_use(name, text):
 
 @given(
     limit=st.integers(1, 10**9),
-    spent=st.integers(0, 10**6),
-    prompt=st.integers(0, 5000),
-    output=st.integers(1, 500),
-    longer=st.floats(1, 2),
+    cost=st.floats(0.001, 1e6),
+    uses=st.lists(st.tuples(st.integers(0, 5000), st.integers(0, 500)), min_size=1, max_size=6),
 )
-def test_the_number_of_requests_there_is_room_for_fits_and_one_more_does_not(limit, spent, prompt, output, longer):
-    """Whatever was spent, and where prompts turned out longer than planned; none without a limit."""
-    ledger = Ledger(Budget(tokens=limit))
-    ledger.end(record(int(100 * longer), 0) | {"attempts": []})
-    ledger.spent = Spent(spent, 0)
-    n = ledger.requests(Spent(prompt, output))
-    assert n >= 0
-    assert n == 0 or ledger.refuse(Spent(prompt * n, output * n)) is None
-    assert ledger.refuse(Spent(prompt * (n + 1), output * (n + 1))) == "tokens"
-    assert Ledger(Budget(seconds=5.0)).requests(Spent(prompt, output)) is None
+def test_parts_of_a_budget_have_room_for_what_they_were_asked_for_and_are_never_more_than_it(limit, cost, uses):
+    """A part as large as a use admits it; parts that fill the whole admit together no token and no money beyond it."""
+    whole = Budget(limit, cost, 60.0, price_input=2.0, price_output=10.0)
+    shares = [whole.share_of(Spent(*use)) for use in uses]
+    for use, share in zip(uses, shares, strict=True):
+        assert whole.part(share).passed_by(Spent(*use)) is None
+    total = max(1.0, sum(shares))
+    parts = [whole.part(share / total) for share in shares]
+    assert sum(part.tokens for part in parts) <= limit
+    assert sum(part.cost for part in parts) <= cost * (1 + 1e-9)
+    assert all(part.seconds == 60.0 for part in parts)
+    assert Budget(seconds=5.0).share_of(Spent(*uses[0])) == 0
+    assert Budget(seconds=5.0).part(0.0).passed_by(Spent(10**9, 10**9)) is None
+
+
+def test_a_ledger_tells_what_the_next_request_may_bring_it_to():
+    """What has ended by what it took, what is in flight by the most, prompts by how much longer they turned out."""
+    ledger = Ledger(Budget(tokens=1000))
+    ledger.end(record(120, 20, target=100))
+    ledger.start("b", Spent(100, 30))
+    assert ledger.with_next(Spent()) == Spent(120 + 120, 20 + 30)
+    assert ledger.with_next(Spent(50, 5)) == Spent(120 + 180, 20 + 35)

@@ -5,7 +5,7 @@ from collections import deque
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from loadkit.plan.shares import Others, Shares, deal, grants
+from loadkit.plan.shares import Others, Shares, deal
 from loadkit.plan.stages import WAIT, Stage, Ticket
 from loadkit.record.names import Phase
 
@@ -184,16 +184,3 @@ def test_a_report_that_changes_nothing_is_no_work_for_the_others():
     assert shares.news() == {}
     assert looked == []
     assert (shares.planned, shares.measured, shares.finished) == (200, 1, False)
-
-
-@given(st.integers(0, 10**6), st.lists(st.integers(1, 50), min_size=1, max_size=20))
-def test_grants_are_all_there_is_room_for_and_no_more(room, shares):
-    """Every request is given out once; where there is room for one of each stream, every stream has one."""
-    slots = {f"w{number}": tuple(range(count)) for number, count in enumerate(shares)}
-    given_out = grants(room, slots)
-    assert list(given_out) == list(slots)
-    assert sum(given_out.values()) == room
-    if room >= sum(shares):
-        assert all(given_out[worker] >= len(mine) for worker, mine in slots.items())
-    even = room / sum(shares)
-    assert all(abs(given_out[worker] - even * len(mine)) < 1 for worker, mine in slots.items())

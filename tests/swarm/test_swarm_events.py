@@ -101,6 +101,65 @@ install(finish)
 """
 SILENT = "from loadkit.swarm import *\nevents.ttft.add_listener(lambda **_: 1 / 0)\ninstall()\n"
 
+# Each case: what raises where. A user is killed while a listener waits; listeners before and after it raise as well.
+RAISING = """
+import locust
+import json
+from types import SimpleNamespace
+
+import gevent
+from gevent import GreenletExit, sleep
+from locust.event import EventHook
+from locust.exception import RescheduleTask, StopUser
+
+from loadkit.record.record import Record
+from loadkit.swarm import events
+from loadkit.swarm.users import PromptUser
+
+WORDS = {"steer": RescheduleTask, "stop": StopUser, "exit": SystemExit, "bug": ZeroDivisionError}
+
+def report(complete=None, first=None, last=None, own=None, kill=False):
+    told, faults = [], []
+    def say(name, what):
+        def listener(*_, **__):
+            told.append(name)
+            if what == "wait":
+                sleep(30)
+            elif what is not None:
+                raise WORDS[what]
+        return listener
+    request = EventHook()
+    request.add_listener(say("locust", own))
+    for hook, name in ((events.record, "record"), (events.ttft, "ttft"), (events.outcome, "outcome")):
+        hook._handlers = [say(name, {"record": first, "outcome": last}.get(name)), say(name + " too", None)]
+    user = SimpleNamespace(session=SimpleNamespace(complete=say("complete", complete), fail=faults.append),
+                           environment=SimpleNamespace(events=SimpleNamespace(request=request)))
+    user._tell_locust = lambda record: PromptUser._tell_locust(user, record)
+    user._announce = lambda record: PromptUser._announce(user, record)
+    ended = []
+    def run():
+        try:
+            PromptUser.report(user, Record(request_id="r", cell="64x1", phase="measure", outcome="ok", ttft_ms=1.0))
+        except BaseException as error:
+            ended.append(type(error).__name__)
+    greenlet = gevent.spawn(run)
+    sleep(0)
+    if kill:
+        greenlet.kill()
+    greenlet.join()
+    return [ended, told, faults]
+
+print(json.dumps([
+    report(),
+    report(first="steer", last="stop", own="steer"),
+    report(first="steer", last="wait", kill=True),
+    report(first="wait", last="stop", own="steer", kill=True),
+    report(complete="wait", own="steer", kill=True),
+    report(first="exit", own="stop"),
+    report(complete="bug", last="stop"),
+]))
+"""
+
 
 @pytest.fixture(scope="module")
 def runs(make_sim, sim, locust, locustfile, tmp_path_factory):
@@ -240,3 +299,13 @@ def test_locust_may_stop_the_test_by_itself(runs, sim):
     assert run.sent == sim.received(run.manifest["run_id"])
     assert [visit["state"] for visit in run.manifest["visits"]] == ["stopped"]
     assert "Traceback" not in run.err
+
+
+def test_whatever_is_raised_everyone_is_told_once_and_the_strongest_wins(snippet):
+    """A kill goes before the end of the user, and that before another task; no listener is left out for any of them."""
+    everyone = ["complete", *(name + too for name in ("record", "ttft", "outcome") for too in ("", " too")), "locust"]
+    ended, told, faults = zip(*snippet(RAISING), strict=True)
+    assert list(told) == [everyone] * 7
+    assert list(ended) == [[], ["StopUser"], *[["GreenletExit"]] * 3, ["StopUser"], ["StopUser"]]
+    assert [case for case, said in enumerate(faults) if said] == [5]
+    assert faults[5] == ["a listener raised SystemExit"]

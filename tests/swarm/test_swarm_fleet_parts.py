@@ -285,21 +285,6 @@ for name, gone in (("a", lambda member: Fleet._on_leaving(master, "a", {"why": "
 print(json.dumps([said, [member.name for member in roster.there]]))
 """
 
-ADMITS = """
-import json
-from types import SimpleNamespace
-from loadkit.plan.budget import Budget
-from loadkit.plan.ladder import Cell
-from loadkit.swarm.pacing import Pacing
-
-told = []
-pacing = Pacing(SimpleNamespace(max_tokens=8), None, Budget(tokens=80), told.append)
-for concurrency in (2, 3):
-    pacing.admits_all(Cell(32, concurrency, 32))
-    told.append(concurrency)
-print(json.dumps(told))
-"""
-
 VERSION = """
 import json
 from loadkit.plan.errors import ConfigError
@@ -325,13 +310,6 @@ def test_a_row_that_cannot_be_used_takes_no_other_along(snippet):
 def test_a_worker_that_leaves_is_not_back_with_its_last_rows(snippet):
     """It would be given a part of the next visit, which could then not stand; one that was only silent is back."""
     assert snippet(LEFT) == [["left (SIGTERM)", "silent", "worker b is back"], ["b"]]
-
-
-def test_a_visit_that_a_budget_has_no_room_for_is_not_begun(snippet):
-    """On workers all its streams begin at once: 80 tokens are two requests of 40 and not three."""
-    two, told, three = snippet(ADMITS)
-    assert (two, three) == (2, 3)
-    assert told.startswith("the budget of 80 tokens has no room left: 0 tokens are spent")
 
 
 def test_a_worker_of_another_version_does_not_work(snippet):

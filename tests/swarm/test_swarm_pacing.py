@@ -87,7 +87,7 @@ def test_no_request_passes_the_budget(runs):
     assert 1000 - 3 * 69 - 69 <= prompt + output <= 1000
     prompt, output = spent(runs["cost"])
     assert (prompt * 1.0 + output * 10.0) / 1e6 <= 0.0015
-    assert 3000 - 2 * 3 * 69 <= sum(spent(runs["fleet"])) <= 3000, "also where a master hears of a request late"
+    assert 3000 - 69 < sum(spent(runs["fleet"])) <= 3000, "workers spend to the last request that fits"
 
 
 def test_a_spent_budget_is_raised_or_nothing_goes_on(runs, start):
