@@ -68,8 +68,9 @@ def plan_text(plan: Plan, target: str, endpoint: Endpoint | None = None, estimat
         f"{shown(endpoint.name)} ({endpoint.host}, {endpoint.model or 'the model it lists'})" if endpoint else target
     )
     least = "at least " if plan.soak else ""
+    counted = f"{_count(len(plan.cells), 'cell')}, {_count(len(plan.visits()), 'visit')}"
     lines = [
-        f"Plan {plan.name} for {where}: {len(plan.cells)} cells, {len(plan.visits())} visits, seed {plan.seed}",
+        f"Plan {plan.name} for {where}: {counted}, seed {plan.seed}",
         "",
         *_table(plan),
         "",
@@ -168,3 +169,7 @@ def _cost(plan: Plan, endpoint: Endpoint | None) -> str:
     if plan.soak:
         return f"{cost:,.4f} {endpoint.currency} for the least of it: more requests come as long as the time lasts"
     return f"at most {cost:,.4f} {endpoint.currency}"
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}" if number == 1 else f"{number} {what}s"
