@@ -23,7 +23,7 @@ MAX_HEAD = 8192  # bytes
 CLIENTS = 8  # at once
 CLIENT_S = 10.0  # for one of them, until its request is here and between two pieces of the answer
 PIECE = 32 * 1024  # bytes handed over before others may run
-SLICE_S = 0.001  # of writing before others may run
+SLICE_S = 0.0002  # of writing before others may run
 PAUSE_S = 0.0005  # in which they do; with 0 gevent would not look at the sockets
 
 LEAST_LINGER_S = 12.0

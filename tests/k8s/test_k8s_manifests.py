@@ -291,7 +291,7 @@ def test_pods_run_the_image_of_this_version(overlay, k8s, root):
     version = tomllib.loads((root / "pyproject.toml").read_text())["project"]["version"]
     images = {container["image"] for pod in templates(overlay, k8s) for container in pod["containers"]}
     assert images == {f"loadkit:{version}"}
-    assert f"# podman build -t loadkit:{version} ." in (root / "Containerfile").read_text()
+    assert f"# podman build --timestamp 0 -t loadkit:{version} ." in (root / "Containerfile").read_text()
 
 
 def test_more_workers_are_one_number_more(k8s, build, tmp_path):
