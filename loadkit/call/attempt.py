@@ -45,11 +45,13 @@ class Attempt:
         self._max_events = max_events
         self._events = 0
         self.settled = False
+        self.alike = (b"", b"")
         self._flood = ""
 
     def connecting(self, ns: int) -> None:
         self.marks = Marks(ns)
         self.settled = False
+        self.alike = (b"", b"")
 
     def connected(self, started_ns: int, ended_ns: int) -> None:
         self.connect_ns = ended_ns - started_ns
@@ -80,6 +82,7 @@ class Attempt:
             marks.first_token = parser.first_token_at
         marks.finish = answer.finish_at
         self.settled = marks.first_token is not None and marks.finish is None
+        self.alike = parser.alike if self.settled else (b"", b"")
         if answer.bytes_received > MAX_BODY_BYTES:
             self._flood = f"answer larger than {MAX_BODY_BYTES} bytes"
             return True

@@ -19,6 +19,9 @@ from loadkit.call.transport import ClockNs, Overdue, Sink, remaining_s
 
 _TLS_READ = 64 * 1024
 
+Read = tuple[int, bytes, bool]
+"""A read: the stamp taken as it returned (ns), its application bytes, whether the stream has ended."""
+
 
 class Connection:
     """An open connection. `receive` and `send` never wait: they raise BlockingIOError when the kernel is not ready."""
@@ -28,8 +31,8 @@ class Connection:
         self.fileno = sock.fileno()
         self._sock = sock
 
-    def receive(self, scratch: memoryview, clock: ClockNs) -> tuple[int, bytes, bool]:
-        """(stamp taken as the read returned, application bytes, end of stream)."""
+    def receive(self, scratch: memoryview, clock: ClockNs) -> Read:
+        """Take what the kernel has, 64 KB at most."""
         size = self._sock.recv_into(scratch)
         ns = clock()
         return ns, bytes(scratch[:size]), size == 0
@@ -83,7 +86,7 @@ class TlsConnection(Connection):
                 return
             self._fill(scratch, wait)
 
-    def receive(self, scratch: memoryview, clock: ClockNs) -> tuple[int, bytes, bool]:
+    def receive(self, scratch: memoryview, clock: ClockNs) -> Read:
         size = self._sock.recv_into(scratch)
         ns = clock()
         if size:

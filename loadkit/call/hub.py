@@ -11,13 +11,15 @@ from weakref import WeakKeyDictionary
 
 from gevent.hub import Hub, Waiter, get_hub
 
+from loadkit.call.connection import Read
+
 SCRATCH_BYTES = 64 * 1024
 MOST_READS = 512  # kept back; beyond, the oldest is taken for every one that comes
 MOST_WORKS = 1024  # put off; beyond, the oldest is done for every one that comes
-TAKEN_AT_ONCE = 16  # then the loop looks for reads again
+TAKEN_AT_ONCE = 1  # then the loop looks for reads again: each may take with it those its exchange held
 
-Take = Callable[[int, bytes, bool], None]
-"""What an exchange does with a read: its stamp (ns), its bytes, and whether the stream has ended. Must not raise."""
+Take = Callable[[Read], None]
+"""What an exchange does with a read. Must not raise."""
 
 
 class Shared:
@@ -29,12 +31,12 @@ class Shared:
         self._before_poll = hub.loop.prepare()
         self._no_blocking = hub.loop.idle()  # while one is active, the loop polls without waiting
         self._loop = hub.loop
-        self._reads: deque[tuple[Take, int, bytes, bool]] = deque()
+        self._reads: deque[tuple[Take, Read]] = deque()
         self._quiet = hub.loop.idle()  # runs when no read is pending
         self._works: deque[Callable[[], object]] = deque()
         self._leisure = hub.loop.idle()
 
-    def read(self, take: Take, ns: int, data: bytes, closed: bool) -> None:
+    def read(self, take: Take, read: Read) -> None:
         """A read was stamped: take it and those before it when no more are known to be there. In order.
 
         Without waiting for a look at the sockets in between: that costs more than taking a read.
@@ -42,14 +44,14 @@ class Shared:
         reads = self._reads
         if not self._loop.pendingcnt:
             if not reads:
-                take(ns, data, closed)
+                take(read)
                 return
-            reads.append((take, ns, data, closed))
+            reads.append((take, read))
             self._take_some()
             return
         if not reads:
             self._quiet.start(self._take_some)
-        reads.append((take, ns, data, closed))
+        reads.append((take, read))
         if len(reads) > MOST_READS:
             self.take_reads(1)
 
@@ -57,8 +59,8 @@ class Shared:
         """Take the oldest reads that were kept back, all if not told otherwise."""
         reads = self._reads
         for _ in range(min(most, len(reads))):
-            take, ns, data, closed = reads.popleft()
-            take(ns, data, closed)
+            take, read = reads.popleft()
+            take(read)
 
     def _take_some(self) -> None:
         self.take_reads(TAKEN_AT_ONCE)

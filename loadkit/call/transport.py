@@ -61,6 +61,13 @@ class Sink(Protocol):
     def settled(self) -> bool:
         """The deadline can only move later now, so a timer that is set to it need not be set anew after each read."""
 
+    @property
+    def alike(self) -> tuple[bytes, bytes]:
+        """How body bytes begin and end that may be told late, with those that come next: token events like the last.
+
+        Empty while all must be told at once, and always while not settled.
+        """
+
     def connecting(self, ns: int) -> None:
         """A new connection is about to be opened. Not called when one is reused."""
 

@@ -90,6 +90,11 @@ class ResponseReader:
         """The body ends when the connection does, so a clean FIN is its proper end."""
         return self._step is ResponseReader._until_close
 
+    @property
+    def after_body(self) -> bytes:
+        """What follows the body bytes of a read that ends where a chunk does."""
+        return b"\r\n" if self._step is ResponseReader._chunked else b""
+
     # -- head -----------------------------------------------------------------------------------------------------
 
     def _head(self, data: bytes) -> bytes:

@@ -57,6 +57,11 @@ class Parser:
         return times[0] if times and not self.answer.not_streamed else None
 
     @property
+    def alike(self) -> tuple[bytes, bytes]:
+        """How the next read begins and ends if it is one more token event like those before; empty while not known."""
+        return (self._frame.prefix, self._frame.suffix) if self._idle and self._frame is not None else (b"", b"")
+
+    @property
     def raw(self) -> bytes:
         """The body, as far as it was kept: error bodies, whole documents, and streams without any event."""
         return b"".join(self._raw)
@@ -73,6 +78,8 @@ class Parser:
                 answer.reads += 1
                 answer.bytes_received += len(data)
                 answer.last_read_at = at_ns
+                if len(answer.raw_head) < RAW_HEAD_BYTES:
+                    self._keep_head(data)
                 self._plain_token(at_ns, self._frame.channel, chars)
                 return True
         if data and not self._ended:
@@ -87,7 +94,7 @@ class Parser:
         answer.bytes_received += len(data)
         answer.last_read_at = at_ns
         if len(answer.raw_head) < RAW_HEAD_BYTES:
-            answer.raw_head += data[: RAW_HEAD_BYTES - len(answer.raw_head)]
+            self._keep_head(data)
         if self.done:
             return
         if answer.known_events == 0:
@@ -118,6 +125,10 @@ class Parser:
                 self._whole_document(last)
         if answer.done_at is None:
             answer.done_at = at_ns
+
+    def _keep_head(self, data: bytes) -> None:
+        answer = self.answer
+        answer.raw_head += data[: RAW_HEAD_BYTES - len(answer.raw_head)]
 
     def _keep(self, data: bytes) -> None:
         room = self._raw_limit - self._raw_size
@@ -150,7 +161,7 @@ class Parser:
         was_idle = self._idle
         events = decoder.feed(data)
         self._events(at_ns, decoder, events)
-        self._idle = not self.done and decoder.idle and len(self.answer.raw_head) == RAW_HEAD_BYTES
+        self._idle = not self.done and decoder.idle
         if was_idle and self._idle and len(events) == 1 and self._template is not None:
             name, payload = events[0]
             if self._template.chars(name, payload) is not None:

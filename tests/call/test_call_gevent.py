@@ -258,6 +258,7 @@ context = ssl.create_default_context(cafile=cafile)
 
 class Sink:
     settled = False
+    alike = (b"", b"")
     def __init__(self): self.body, self.marks, self.begun = b"", [], time.perf_counter_ns()
     def connecting(self, ns): pass
     def connected(self, a, b): self.marks.append("connected")

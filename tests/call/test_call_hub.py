@@ -55,7 +55,7 @@ def hub_of(loop):
 def test_a_read_that_is_alone_is_taken_at_once(loop):
     """Nothing else is pending, so nothing would be stamped earlier by waiting."""
     taken = []
-    hub_of(loop).read(lambda *read: taken.append(read), 5, b"x", False)
+    hub_of(loop).read(taken.append, (5, b"x", False))
     assert taken == [(5, b"x", False)]
     assert all(watcher.callback is None for watcher in loop.watchers)
 
@@ -68,7 +68,7 @@ def test_reads_wait_while_there_is_more_to_stamp(loop):
     for number in range(count):
         assert taken == []
         loop.pendingcnt = count - number - 1
-        shared.read(lambda ns, *_: taken.append(ns), number, b"", False)
+        shared.read(lambda read: taken.append(read[0]), (number, b"", False))
     sizes = [len(taken)]
     for _ in range(3):
         loop.run_idle()
@@ -86,7 +86,7 @@ def test_none_is_lost_and_no_more_than_so_many_wait(pending):
     shared, taken = hub_of(loop), []
     for number, others in enumerate(pending):
         loop.pendingcnt = others
-        shared.read(lambda ns, *_: taken.append(ns), number, b"", False)
+        shared.read(lambda read: taken.append(read[0]), (number, b"", False))
         assert number + 1 - len(taken) <= MOST_READS
         if others == 0 and number % 7 == 0:
             loop.run_idle()
@@ -99,7 +99,7 @@ def test_a_small_burst_needs_no_quiet_loop(loop):
     shared, taken = hub_of(loop), []
     for number in range(TAKEN_AT_ONCE):
         loop.pendingcnt = TAKEN_AT_ONCE - number - 1
-        shared.read(lambda ns, *_: taken.append(ns), number, b"", False)
+        shared.read(lambda read: taken.append(read[0]), (number, b"", False))
     assert taken == list(range(TAKEN_AT_ONCE))
     assert all(watcher.callback is None for watcher in loop.watchers)
 
@@ -110,7 +110,7 @@ def test_work_that_was_put_off_is_done_when_the_loop_is_quiet(loop):
     for number in range(4):
         shared.later(lambda number=number: done.append(number))
     loop.pendingcnt = 1
-    shared.read(lambda *_: done.append("read"), 1, b"", False)
+    shared.read(lambda _: done.append("read"), (1, b"", False))
     assert done == []
     loop.run_idle()
     assert done == ["read", 0]
