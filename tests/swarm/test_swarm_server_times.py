@@ -8,6 +8,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
+pytestmark = pytest.mark.quiet  # a look that takes long, beside other tests, is the last one: looks may cost 2 %
+
 NAMES = ("queue", "prefill", "decode")
 TOKENS = 8
 RUN = ("--tiers", "1K", "--rounds", "3", "--max-tokens", TOKENS, "--no-check", "--seed", "5", "--no-metrics")
