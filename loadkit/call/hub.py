@@ -1,8 +1,8 @@
 """What all connections of one gevent hub share: the receive buffer, and the order in which things are done.
 
-Reads are stamped first. What they mean is worked out when all that the loop has found readable is stamped, a few at a
-time, and ended exchanges go on one at a time: servers that batch emit the tokens of all streams at one instant, and 256
-events worked out one by one would stamp the last of them milliseconds late.
+Reads are stamped first. What they mean is worked out when all that the loop has found readable is stamped, exchange by
+exchange, and ended exchanges go on one at a time: servers that batch emit the tokens of all streams at one instant, and
+256 events worked out one by one would stamp the last of them milliseconds late.
 """
 
 from collections import deque
