@@ -4,9 +4,10 @@ VENV := .venv
 BIN := $(VENV)/bin
 
 .DEFAULT_GOAL := help
-# Programs that some tests need, and the Debian packages that have them.
-PROGRAMS := chromium prometheus promtool sshd ip podman runc netavark node npm
-PACKAGES := chromium prometheus openssh-server iproute2 podman runc conmon netavark aardvark-dns iptables npm
+# Programs that some tests need, each with the Debian packages that have it.
+PROGRAMS := chromium=chromium prometheus=prometheus promtool=prometheus sshd=openssh-server ip=iproute2 \
+	podman=podman,iptables runc=runc conmon=conmon netavark=netavark,aardvark-dns node=nodejs npm=npm
+SEARCHED := PATH="$$PATH:/usr/sbin:/sbin:/usr/lib/podman"
 
 .PHONY: help run test lint bench bench-engine bench-capacity setup weights debian soak clean
 
@@ -44,15 +45,21 @@ setup: $(VENV)/.ready ## make the virtual environment only
 weights: $(VENV)/.ready
 	@$(BIN)/python -m loadkit.target.weights
 
+# Only what is missing is asked for (a node from elsewhere comes with its npm and refuses Debian's), one package after
+# the other where they will not go together.
 debian:
-	@missing=$$(for program in $(PROGRAMS); do PATH="$$PATH:/usr/sbin:/sbin:/usr/lib/podman" command -v $$program >/dev/null || echo $$program; done); \
+	@$(SEARCHED); missing=; packages=; \
+	for pair in $(PROGRAMS); do command -v $${pair%%=*} >/dev/null && continue; \
+		missing="$$missing $${pair%%=*}"; packages="$$packages $$(echo $${pair#*=} | tr , ' ')"; done; \
 	if [ -z "$$missing" ]; then exit 0; fi; \
 	if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
-		echo "installing for the tests: $(PACKAGES)"; \
-		apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $(PACKAGES) >/dev/null \
-			|| echo "could not install $(PACKAGES): tests that need" $$missing "are left out"; \
+		echo "installing for the tests:$$packages"; \
+		install() { DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "$$@" >/dev/null; }; \
+		apt-get update -qq; install $$packages || for package in $$packages; do install $$package; done; \
+		for pair in $(PROGRAMS); do command -v $${pair%%=*} >/dev/null \
+			|| echo "could not install $${pair#*=}: tests that need $${pair%%=*} are left out"; done; \
 	else \
-		echo "left out: tests that need" $$missing "(install $(PACKAGES), or run as root where apt is)"; \
+		echo "left out: tests that need$$missing (install$$packages, or run as root where apt is)"; \
 	fi
 
 clean: ## remove the virtual environment and caches; runs and weights stay
