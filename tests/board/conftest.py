@@ -2,6 +2,7 @@
 
 import contextlib
 import ctypes
+import fcntl
 import getpass
 import os
 import select
@@ -37,11 +38,11 @@ class Kernel:
         self._wake, self._stop = os.pipe()
         self._thread = threading.Thread(target=self._serve, daemon=True)
 
-    def watch(self, folder, rule):
-        """From now on `rule(folder, name)` follows each write of a file in the folder."""
+    def watch(self, folder, rule, becomes=None):
+        """From now on `rule(folder, name)` follows each write of a file in the folder, which may be moved afterwards."""
         number = self._libc.inotify_add_watch(self._inotify, os.fsencode(folder), CLOSE_WRITE)
         assert number >= 0, os.strerror(ctypes.get_errno())
-        self._folders[number] = (folder, rule)
+        self._folders[number] = (becomes or folder, rule)
 
     def start(self):
         self._thread.start()
@@ -76,9 +77,11 @@ class Kernel:
         own = folder / "userspace"
         if governor == "userspace":
             if not own.is_dir():
-                own.mkdir()
-                (own / "set_freq").write_text((folder / "cur_freq").read_text())
-                self.watch(own, self.devfreq)
+                made = folder / "made"  # moved when it is whole and watched: the next write may follow at once
+                made.mkdir()
+                (made / "set_freq").write_text((folder / "cur_freq").read_text())
+                self.watch(made, self.devfreq, own)
+                made.rename(own)
         elif own.is_dir():
             shutil.rmtree(own)
         steps = sorted(map(int, (folder / "available_frequencies").read_text().split()))
@@ -118,10 +121,33 @@ class Kernel:
 
 
 def put(path, value):
-    """Write only what changes: a write of ours is heard, too."""
+    """Write only what changes (a write of ours is heard, too), and at once: others see all of it or nothing.
+
+    What somebody has written since this kernel last looked comes after it, as it would from a kernel that is no thread.
+    """
     text = f"{value}\n"
-    if not path.exists() or path.read_text() != text:
-        path.write_text(text)
+    with path.open() as old:
+        before = old.read()
+        if before == text:
+            return
+        made = path.with_name("made")
+        made.write_text(text)
+        made.replace(path)
+        while not alone(old):  # it has no name any more: who has it open had opened it before
+            time.sleep(0.001)
+        old.seek(0)
+        late = old.read()
+    if late != before:
+        path.write_text(late)
+
+
+def alone(opened):
+    """Whether nobody else has the file open: only then is a lease to be had."""
+    try:
+        fcntl.fcntl(opened, fcntl.F_SETLEASE, fcntl.F_WRLCK)
+    except BlockingIOError:
+        return False
+    return True
 
 
 class FakeBoard:
@@ -160,7 +186,8 @@ class FakeBoard:
         ]
         patterns += ["sys/devices/system/cpu/cpu*/cpuidle/state*/disable"]
         found = [path for pattern in patterns for path in self.root.glob(pattern)]
-        return {str(path.relative_to(self.root)): path.read_text().strip() for path in found}
+        values = {path: self.get(path) for path in (str(path.relative_to(self.root)) for path in found)}
+        return {path: value for path, value in values.items() if value is not None}  # else gone meanwhile
 
     def same(self, clocks, seconds=10.0):
         """Whether every clock file reads so, once this kernel, which is a thread, has done what it was told."""
