@@ -169,6 +169,7 @@ def rows(cases: list[scenario.Case] | None = None) -> list[tuple[str, str, list[
     """(name, what was recorded, faults) of every case, in the order of the file."""
     server, found = Server(), []
     cases = CASES if cases is None else cases
+    gevent.get_hub().loop.update_now()  # delays and timeouts count from when the loop last ran: long ago
     greenlets = [gevent.spawn_later(SPREAD_S * n, measure, server, case) for n, case in enumerate(cases)]
     gevent.joinall(greenlets, timeout=60)
     for case, greenlet in zip(cases, greenlets, strict=True):

@@ -39,7 +39,7 @@ class Kernel:
         self._thread = threading.Thread(target=self._serve, daemon=True)
 
     def watch(self, folder, rule, becomes=None):
-        """From now on `rule(folder, name)` follows each write of a file in the folder, which may be moved afterwards."""
+        """From now on `rule(folder, name)` follows each write of a file in the folder, which may move to `becomes`."""
         number = self._libc.inotify_add_watch(self._inotify, os.fsencode(folder), CLOSE_WRITE)
         assert number >= 0, os.strerror(ctypes.get_errno())
         self._folders[number] = (becomes or folder, rule)

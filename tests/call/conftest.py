@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
+import gevent
 import pytest
 
 from loadkit.call.ask import Ask
@@ -315,6 +316,12 @@ def serve():
     for server in servers:
         server.close()
     assert [server.failures for server in servers] == [[] for _ in servers]
+
+
+@pytest.fixture(autouse=True)
+def present():
+    """gevent's delays and timeouts count from when its loop last ran: minutes ago, where other tests came before."""
+    gevent.get_hub().loop.update_now()
 
 
 @pytest.fixture

@@ -24,7 +24,7 @@ from loadkit.protocol import replay
 HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n"
 CHUNKED = HEAD + b"Transfer-Encoding: chunked\r\n\r\n"
 DONE = b"data: [DONE]\n\n"
-QUICK = Timeouts(connect=5, ttft=5, read=0.3, total=20, ttft_scales=False)
+QUICK = Timeouts(connect=5, ttft=5, read=1.0, total=20, ttft_scales=False)
 
 
 def chunk(data):
@@ -163,21 +163,20 @@ def test_a_silence_after_held_reads_is_the_timeout_it_is(serve, heard, caller, p
     assert (record.outcome, record.token_events) == ("read_timeout", 10)
     last_ms = (heard.reads[-1][0] - heard.reads[1][0]) / 1e6 + record.ttft_ms
     assert record.last_token_ms == pytest.approx(last_ms, abs=1e-3)
-    assert record.done_ms - record.last_token_ms == pytest.approx(300, abs=250)
-    assert record.done_ms - record.last_token_ms >= 300
+    assert 1000 <= record.done_ms - record.last_token_ms < 2000
 
 
 def test_a_gap_is_counted_from_a_read_that_is_held(serve, heard, caller, prompt):
-    """Twelve tokens 0.1 s apart last longer than the allowed gap, and no gap is as long."""
+    """Twenty tokens 0.1 s apart last longer than the allowed gap, and no gap is as long."""
 
     def slowly(peer):
-        for _ in range(12):
+        for _ in range(20):
             threading.Event().wait(0.1)
             peer.send(chunk(token()))
         peer.send(chunk(DONE) + b"0\r\n\r\n")
 
-    record = run(serve, heard, caller, prompt, TEN[:2], slowly, timeouts=Timeouts(read=0.6, ttft_scales=False))
-    assert (record.outcome, record.token_events) == ("ok", 14)
+    record = run(serve, heard, caller, prompt, TEN[:2], slowly, timeouts=Timeouts(read=1.5, ttft_scales=False))
+    assert (record.outcome, record.token_events) == ("ok", 22)
 
 
 def test_a_reset_after_held_reads_keeps_them(serve, heard, caller, prompt):
