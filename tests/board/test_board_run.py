@@ -13,7 +13,7 @@ from loadkit.plan.endpoint import Endpoint
 from loadkit.plan.errors import ConfigError
 from loadkit.target import board as target
 
-HANG_S = 60
+HANG_S = 100
 RATE = 41.58  # tokens/s: the published one of Qwen2-0.5B as w8a8
 HERE = Endpoint(name="b", base_url="http://127.0.0.1:8080/v1", model="m")
 AWAY = Endpoint(name="b", base_url="http://rock-5b:8080/v1", model="m")

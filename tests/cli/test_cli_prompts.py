@@ -19,7 +19,7 @@ def loadkit(tmp_path, finished_warm):
     def run(*words, **variables):
         left_out = [name for name in os.environ if name.lower().endswith("_proxy") or name.startswith("LOADKIT_")]
         environ = {name: value for name, value in os.environ.items() if name not in left_out} | variables
-        return finished_warm(words, cwd=tmp_path, env=environ, timeout=60)
+        return finished_warm(words, cwd=tmp_path, env=environ, timeout=100)
 
     return run
 

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-HANG_S = 60  # longer than any run here may take: a hang fails, it does not stay
+HANG_S = 100  # longer than any run here may take: a hang fails, it does not stay
 ROOT = Path(__file__).parents[2]
 MARK = "LOADKIT_TEST_MARK"
 KEPT_VARIABLES = ("PATH", "LANG", "LC_ALL", "TMPDIR")
