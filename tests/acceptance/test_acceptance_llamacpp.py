@@ -58,9 +58,9 @@ def test_ttft_is_the_prefill_and_a_little_more(measured, tier):
 
 @pytest.mark.parametrize("tier", TIERS)
 def test_tpot_is_the_time_per_predicted_token(measured, tier):
-    """Median of five: TPOT is within 5 % of the server's predicted_per_token_ms."""
+    """Median of five: TPOT is within 5 % of the server's predicted_per_token_ms, or 6 ms of the whole decode."""
     theirs = median(r["server_decode_ms"] / (r["output_tokens"] - 1) for r in measured[tier])
-    assert median(r["tpot_ms"] for r in measured[tier]) == pytest.approx(theirs, rel=0.05)
+    assert median(r["tpot_ms"] for r in measured[tier]) == pytest.approx(theirs, rel=0.05, abs=6 / (OUTPUT_TOKENS - 1))
 
 
 def test_every_token_is_one_visible_event(measured):

@@ -10,6 +10,7 @@ import threading
 FOLDERS = ("usr/local/sbin", "usr/local/bin", "usr/sbin", "usr/bin", "sbin", "bin", "opt/vc/bin")
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.+-]*")
 MAX_CHARS = 262144
+DRAIN_S = 1.0  # for what an ended program has written; a child of its own may hold the pipe open for longer
 
 
 class Programs:
@@ -19,6 +20,7 @@ class Programs:
         self.root = root
         self._running: dict[int, subprocess.Popen[bytes]] = {}
         self._unread: dict[int, list[bytes]] = {}
+        self._drains: dict[int, threading.Thread] = {}
 
     def run(self, argv: list[str], timeout_s: float) -> dict[str, object]:
         """{"code", "out", "error"}; code is None where the program is missing or took too long."""
@@ -48,13 +50,16 @@ class Programs:
         )
         self._running[process.pid] = process
         self._unread[process.pid] = []
-        threading.Thread(target=self._drain, args=(process,), daemon=True).start()
+        self._drains[process.pid] = threading.Thread(target=self._drain, args=(process,), daemon=True)
+        self._drains[process.pid].start()
         return process.pid
 
     def output(self, number: int) -> dict[str, object]:
         """What the program wrote (both streams) since the last call, and its exit code once it has ended."""
         process = self._running[number]
         code = process.poll()
+        if code is not None:
+            self._drains[number].join(DRAIN_S)  # its last words, which say why it ended
         pieces, self._unread[number] = self._unread[number], []
         return {"out": _text(b"".join(pieces)), "code": code}
 
@@ -68,6 +73,7 @@ class Programs:
             process.kill()
             process.wait()
         self._unread.pop(number, None)
+        self._drains.pop(number, None)
 
     def close(self) -> None:
         """End everything that was started."""
